@@ -1,0 +1,2 @@
+//! The `tenon` program.
+fn main() {}

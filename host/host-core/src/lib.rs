@@ -1,0 +1,16 @@
+//! Words that every crate of the host shares: dtypes, error reports, sampling settings, finish reasons.
+//!
+//! Nothing here computes, reads a file or knows a model; a type belongs here only when two crates must
+//! agree on it.
+
+mod dtype;
+mod numeric;
+mod report;
+mod sampling;
+mod vocabulary;
+
+pub use dtype::DType;
+pub use numeric::Numeric;
+pub use report::{Place, Report, Reported};
+pub use sampling::{FinishReason, SamplingError, SamplingSettings};
+pub use vocabulary::Vocabulary;

@@ -1,0 +1,1 @@
+//! Tests across crates, a module a subject.
