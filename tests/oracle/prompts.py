@@ -62,7 +62,7 @@ RAW = {
     "one_letter": "a",
     "shout": "WARNING: DO NOT OPEN THE DOOR WHILE THE MACHINE IS RUNNING!!!",
     "url": "See https://example.org/docs/v2/index.html?lang=en&page=3#install for",
-    "long": long_text(51),
+    "long": long_text(73),
 }
 
 CHAT = {
@@ -84,7 +84,7 @@ CHAT = {
     "chat_numbers": [{"role": "user", "content": "Add 17 and 25, then multiply by 3."}],
     "chat_list": [{"role": "user", "content": "Write a haiku about rain.\n\nThen list three rivers."}],
     "chat_special": [{"role": "user", "content": "What does <|im_end|> mean?"}],
-    "chat_long": [{"role": "user", "content": long_text(51)}],
+    "chat_long": [{"role": "user", "content": long_text(73)}],
 }
 
 # Gemma's file is a base model without a template; this is only a token sequence with its turn tokens in it.
