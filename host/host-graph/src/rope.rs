@@ -1,0 +1,150 @@
+//! Rotary position embeddings: what to rotate, and the frequencies of each published variant.
+//!
+//! Tables are built with float32 operations, as the reference implementations do: rounding a double-precision
+//! table differs in the last place in about a quarter of the entries.
+
+use std::f32::consts::PI;
+
+/// Which elements form a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RopeLayout {
+    /// Pairs `(i, i + d/2)`; the published llama, qwen and gemma checkpoints.
+    SplitHalves,
+    /// Pairs `(2i, 2i + 1)`.
+    Interleaved,
+}
+
+/// How the rotation frequencies follow from the base.
+#[derive(Clone, Debug, PartialEq)]
+pub enum RopeFrequencies {
+    /// `theta^(-2i/d)`.
+    Default,
+    /// The default divided by `factor` (position interpolation).
+    Linear {
+        /// Context extension.
+        factor: f32,
+    },
+    /// Llama 3.1: long wavelengths are divided by `factor`, short ones kept, those between blended.
+    Llama3 {
+        /// Context extension.
+        factor: f32,
+        /// Wavelengths above `original / low_freq_factor` are divided.
+        low_freq_factor: f32,
+        /// Wavelengths below `original / high_freq_factor` are kept.
+        high_freq_factor: f32,
+        /// Context length of the original training.
+        original_max_position_embeddings: f32,
+    },
+    /// YaRN (Peng et al. 2023).
+    Yarn {
+        /// Context extension.
+        factor: f32,
+        /// Rotations above which a frequency is kept (32).
+        beta_fast: f32,
+        /// Rotations below which a frequency is divided (1).
+        beta_slow: f32,
+        /// Context length of the original training.
+        original_max_position_embeddings: f32,
+    },
+    /// LongRoPE: each frequency divided by its own factor.
+    LongRope {
+        /// One factor a pair, `dims / 2` of them.
+        factors: Vec<f32>,
+    },
+    /// Gemma 4: the exponent divides by the full head width although only `dims` are rotated.
+    Proportional {
+        /// Context extension.
+        factor: f32,
+        /// The head's full width.
+        full_dims: usize,
+    },
+}
+
+/// A complete description of one rotation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RopeSpec {
+    /// How many leading dimensions of a head are rotated; even, at most the head's width.
+    pub dims: usize,
+    /// The base of the frequencies.
+    pub theta: f32,
+    /// Which elements form a pair.
+    pub layout: RopeLayout,
+    /// How the frequencies follow from the base.
+    pub frequencies: RopeFrequencies,
+    /// What cosine and sine are multiplied with (YaRN and LongRoPE); 1 otherwise.
+    pub attention_factor: f32,
+    /// Multimodal rotation: pairs taken from the temporal, height and width positions; empty for text.
+    pub mrope_section: Vec<usize>,
+}
+
+impl RopeSpec {
+    /// Plain rotation of all `dims` in split halves.
+    pub fn new(dims: usize, theta: f32) -> Self {
+        RopeSpec {
+            dims,
+            theta,
+            layout: RopeLayout::SplitHalves,
+            frequencies: RopeFrequencies::Default,
+            attention_factor: 1.0,
+            mrope_section: Vec::new(),
+        }
+    }
+
+    /// Radians a position, one a pair: `[dims / 2]`.
+    pub fn inverse_frequencies(&self) -> Vec<f32> {
+        let n = self.dims / 2;
+        let divisor = match self.frequencies {
+            RopeFrequencies::Proportional { full_dims, .. } => full_dims,
+            _ => self.dims,
+        };
+        let plain = (0..n).map(|i| 1.0 / self.theta.powf((2 * i) as f32 / divisor as f32));
+        match &self.frequencies {
+            RopeFrequencies::Default => plain.collect(),
+            RopeFrequencies::Linear { factor } | RopeFrequencies::Proportional { factor, .. } => {
+                plain.map(|f| f / factor).collect()
+            }
+            RopeFrequencies::LongRope { factors } => plain.zip(factors).map(|(f, by)| f / by).collect(),
+            RopeFrequencies::Llama3 {
+                factor,
+                low_freq_factor,
+                high_freq_factor,
+                original_max_position_embeddings: original,
+            } => plain.map(|f| llama3(f, *factor, *low_freq_factor, *high_freq_factor, *original)).collect(),
+            RopeFrequencies::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_max_position_embeddings: original,
+            } => {
+                let (low, high) = self.yarn_range(*beta_fast, *beta_slow, *original);
+                plain.enumerate().map(|(i, f)| yarn(f, *factor, (i as f32 - low) / (high - low))).collect()
+            }
+        }
+    }
+
+    fn yarn_range(&self, beta_fast: f32, beta_slow: f32, original: f32) -> (f32, f32) {
+        let d = self.dims as f32;
+        let correction =
+            |rotations: f32| d * (original / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
+        let low = correction(beta_fast).floor().max(0.0);
+        let high = correction(beta_slow).ceil().min(d - 1.0);
+        if low == high { (low, high + 0.001) } else { (low, high) }
+    }
+}
+
+fn llama3(f: f32, factor: f32, low: f32, high: f32, original: f32) -> f32 {
+    let wavelength = 2.0 * PI / f;
+    if wavelength > original / low {
+        f / factor
+    } else if wavelength < original / high {
+        f
+    } else {
+        let smooth = (original / wavelength - low) / (high - low);
+        (1.0 - smooth) * f / factor + smooth * f
+    }
+}
+
+fn yarn(f: f32, factor: f32, ramp: f32) -> f32 {
+    let extrapolated = 1.0 - ramp.clamp(0.0, 1.0);
+    (f / factor) * (1.0 - extrapolated) + f * extrapolated
+}
