@@ -119,6 +119,7 @@ def run(model, tokenizer, cases, full_names, eog_ids, gguf_file, out, command, l
     }
     write_goldens(out, gguf_file.name, records, header)
     save_file(full_rows, out / "first_position_logits.safetensors")
+    (out / "first_position_logits.safetensors").chmod(0o644)
     write_provenance(
         out,
         command=command,
