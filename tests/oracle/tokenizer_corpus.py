@@ -64,7 +64,7 @@ CODE = [
     "#include <stdio.h>\r\nint main(void)\r\n{\r\n\tputs(\"hi\");\r\n\treturn 0;\r\n}\r\n",
     "{\"a\": [1, 2.5e-3, null, true], \"b\": {\"c\": \"d\\n\"}}",
     "key: value\nlist:\n  - one\n  - two\n",
-    "$ git log --oneline | head -n 20 && echo done >> /tmp/out.txt 2>&1",
+    "$ git log --oneline | head -n 20 && echo done >> out.txt 2>&1",
     "public static void main(String[] args) throws IOException {",
     "x = np.einsum('bthd,bshd->bhts', q, k) / math.sqrt(d)",
     "\\begin{align} E &= mc^2 \\\\ F &= ma \\end{align}",
