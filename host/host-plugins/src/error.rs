@@ -1,0 +1,222 @@
+//! The ways in which a plugin can be refused or fail.
+
+use std::path::PathBuf;
+
+use host_core::{Place, Report, Reported};
+use host_graph::BuildError;
+
+use crate::manifest::ContractVersion;
+use crate::package::PluginName;
+
+/// One key of `config.json` that a plugin does not accept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldProblem {
+    /// Keys from the top, joined by dots.
+    pub path: String,
+    /// What fits.
+    pub expected: String,
+    /// What stands there.
+    pub found: String,
+}
+
+/// Why a plugin was refused or failed. Names the plugin, the hook and the budget where there is one.
+#[derive(Debug, thiserror::Error)]
+#[expect(missing_docs, reason = "each field is told by its name and by the variant's message")]
+pub enum PluginError {
+    /// `plugin.toml` does not parse.
+    #[error("plugin manifest: {message}")]
+    Manifest { message: String, place: Box<Place> },
+    /// A field of `plugin.toml` has a value that does not fit.
+    #[error("{}: `{field}` is `{found}`", .path.display())]
+    ManifestField { path: PathBuf, field: &'static str, expected: String, found: String },
+    /// A kind of plugin that has no contract yet.
+    #[error("{}: plugins of kind `{kind}` are not served by this host", .path.display())]
+    KindNotServed { path: PathBuf, kind: &'static str },
+    /// A plugin made for another contract, or one that does not say for which.
+    #[error("plugin {plugin} needs a contract that this host does not serve")]
+    Contract { plugin: String, found: String },
+    /// A file that cannot be read.
+    #[error("cannot read {}", .path.display())]
+    Read { path: PathBuf, source: std::io::Error },
+    /// A file beyond its limit.
+    #[error("{} is too large", .path.display())]
+    TooLarge { path: PathBuf, limit: u64, found: u64 },
+    /// No such plugin.
+    #[error("there is no plugin `{id}` {version}")]
+    NotFound { id: String, version: String, versions: Vec<String>, known: Vec<String>, problems: Vec<String> },
+    /// Two different plugins of one name.
+    #[error("plugin {plugin} exists more than once")]
+    Duplicate { plugin: PluginName, folders: Vec<PathBuf> },
+    /// A plugin for another runtime was given to this one.
+    #[error("plugin {plugin} runs on {found}, not on {expected}")]
+    WrongRuntime { plugin: PluginName, expected: &'static str, found: &'static str },
+    /// Bytes that are not a component.
+    #[error("plugin {plugin} is not a valid component: {message}")]
+    Binary { plugin: PluginName, message: String },
+    /// An import that is not ours.
+    #[error("plugin {plugin} imports `{import}`, which is not granted")]
+    ForeignImport { plugin: PluginName, import: String },
+    /// A hook that the plugin lacks.
+    #[error("plugin {plugin} has no `{export}`")]
+    MissingExport { plugin: PluginName, export: &'static str },
+    /// The runtime refused the component.
+    #[error("plugin {plugin} cannot be loaded: {message}")]
+    Load { plugin: PluginName, message: String },
+    /// The folder of compiled plugins cannot be used.
+    #[error("the plugin cache at {} cannot be used", .path.display())]
+    Cache { path: PathBuf, source: std::io::Error },
+    /// The guest trapped.
+    #[error("plugin {plugin} trapped in `{hook}`: {message}")]
+    Trap { plugin: PluginName, hook: &'static str, message: String },
+    /// The guest took too long.
+    #[error("plugin {plugin} spent its time in `{hook}`")]
+    Time { plugin: PluginName, hook: &'static str, budget_ms: u64 },
+    /// The guest took too much memory.
+    #[error("plugin {plugin} spent its memory in `{hook}`")]
+    Memory { plugin: PluginName, hook: &'static str, budget_bytes: usize },
+    /// The guest made the host keep or read too much.
+    #[error("plugin {plugin} passed the bound on {what} in `{hook}`")]
+    Output { plugin: PluginName, hook: &'static str, what: &'static str, limit: usize },
+    /// `config.json` has values that the plugin cannot read.
+    #[error("plugin {plugin} cannot read the config: {}", list(.fields))]
+    InvalidConfig { plugin: PluginName, fields: Vec<FieldProblem>, place: Option<Box<Place>> },
+    /// `config.json` asks for something that the plugin does not offer.
+    #[error("plugin {plugin} does not offer what the config asks for: {}", list(.fields))]
+    Unsupported { plugin: PluginName, fields: Vec<FieldProblem>, place: Option<Box<Place>> },
+    /// The guest gave up with a message of its own.
+    #[error("plugin {plugin}: {message}")]
+    Guest { plugin: PluginName, message: String, place: Option<Box<Place>> },
+    /// A script that does not parse.
+    #[error("plugin {plugin}: {message}")]
+    Syntax { plugin: PluginName, message: String, place: Option<Box<Place>> },
+    /// A script that raised an error.
+    #[error("plugin {plugin}: {message}")]
+    Script { plugin: PluginName, message: String, place: Option<Box<Place>> },
+    /// A refused builder call that the plugin did not mend.
+    #[error("plugin {plugin}: {error}")]
+    Build { plugin: PluginName, place: Option<Box<Place>>, error: Box<BuildError> },
+}
+
+fn list(fields: &[FieldProblem]) -> String {
+    let shown: Vec<_> = fields.iter().take(3).map(|field| format!("`{}`", field.path)).collect();
+    let more = if fields.len() > 3 { format!(" and {} more", fields.len() - 3) } else { String::new() };
+    shown.join(", ") + &more
+}
+
+impl PluginError {
+    fn code(&self) -> &'static str {
+        match self {
+            PluginError::Manifest { .. } => "plugin.manifest",
+            PluginError::ManifestField { .. } => "plugin.manifest-field",
+            PluginError::KindNotServed { .. } => "plugin.kind-not-served",
+            PluginError::Contract { .. } => "plugin.contract-version",
+            PluginError::Read { .. } => "plugin.read",
+            PluginError::TooLarge { .. } => "plugin.too-large",
+            PluginError::NotFound { .. } => "plugin.not-found",
+            PluginError::Duplicate { .. } => "plugin.duplicate",
+            PluginError::WrongRuntime { .. } => "plugin.wrong-runtime",
+            PluginError::Binary { .. } => "plugin.invalid-binary",
+            PluginError::ForeignImport { .. } => "plugin.foreign-import",
+            PluginError::MissingExport { .. } => "plugin.missing-export",
+            PluginError::Load { .. } => "plugin.load",
+            PluginError::Cache { .. } => "plugin.cache",
+            PluginError::Trap { .. } => "plugin.trap",
+            PluginError::Time { .. } => "plugin.time-budget",
+            PluginError::Memory { .. } => "plugin.memory-budget",
+            PluginError::Output { .. } => "plugin.output-budget",
+            PluginError::InvalidConfig { .. } => "plugin.invalid-config",
+            PluginError::Unsupported { .. } => "plugin.unsupported-config",
+            PluginError::Guest { .. } => "plugin.guest-error",
+            PluginError::Syntax { .. } => "plugin.syntax",
+            PluginError::Script { .. } => "plugin.script-error",
+            PluginError::Build { error, .. } => error.report().code,
+        }
+    }
+
+    fn place(&self) -> Option<&Place> {
+        match self {
+            PluginError::Manifest { place, .. } => Some(place),
+            PluginError::InvalidConfig { place, .. }
+            | PluginError::Unsupported { place, .. }
+            | PluginError::Guest { place, .. }
+            | PluginError::Syntax { place, .. }
+            | PluginError::Script { place, .. }
+            | PluginError::Build { place, .. } => place.as_deref(),
+            _ => None,
+        }
+    }
+}
+
+impl Reported for PluginError {
+    fn report(&self) -> Report {
+        let mut report = Report::new(self.code(), self.to_string());
+        if let Some(place) = self.place() {
+            report = report.at(place.clone());
+        }
+        match self {
+            PluginError::Manifest { .. } => report.mend("correct plugin.toml"),
+            PluginError::ManifestField { expected, found, .. } => report.expected(expected).found(found),
+            PluginError::KindNotServed { kind, .. } => {
+                report.expected("kind = \"model-graph\"").found(format!("kind = \"{kind}\""))
+            }
+            PluginError::Contract { found, .. } => {
+                let served: Vec<_> = ContractVersion::SERVED.iter().map(ToString::to_string).collect();
+                report
+                    .expected(format!("contract {}", served.join(", ")))
+                    .found(found)
+                    .mend("build the plugin with an SDK of a served contract")
+            }
+            PluginError::Read { source, .. } | PluginError::Cache { source, .. } => {
+                report.found(source.to_string())
+            }
+            PluginError::TooLarge { limit, found, .. } => {
+                report.expected(format!("at most {limit} bytes")).found(format!("{found} bytes"))
+            }
+            PluginError::NotFound { id, version, versions, known, problems } => {
+                let found = match versions.as_slice() {
+                    [] => format!("plugins {}", known.join(", ")),
+                    versions => format!("`{id}` {}", versions.join(", ")),
+                };
+                let report = report.expected(format!("`{id}` {version}")).found(found);
+                problems.iter().fold(report, |report, problem| report.note(format!("not read: {problem}")))
+            }
+            PluginError::Duplicate { folders, .. } => {
+                let shown: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                report.expected("one folder").found(shown.join(", ")).mend("remove one of them")
+            }
+            PluginError::WrongRuntime { .. } | PluginError::Load { .. } => report,
+            PluginError::Binary { .. } => {
+                report.mend("build the plugin again, as a component for wasm32-unknown-unknown")
+            }
+            PluginError::ForeignImport { import, .. } => report
+                .expected("imports of tenon:plugin alone")
+                .found(import)
+                .mend("build for wasm32-unknown-unknown, which brings no system interface"),
+            PluginError::MissingExport { export, .. } => report.expected(*export).found("no such export"),
+            PluginError::Trap { .. } => report.mend("report it to the plugin's author"),
+            PluginError::Time { budget_ms, .. } => report.expected(format!("at most {budget_ms} ms")),
+            PluginError::Memory { budget_bytes, .. } => {
+                report.expected(format!("at most {budget_bytes} bytes"))
+            }
+            PluginError::Output { what, limit, .. } => report.expected(format!("at most {limit} {what}")),
+            PluginError::InvalidConfig { fields, .. } | PluginError::Unsupported { fields, .. } => {
+                with_fields(report, fields)
+            }
+            PluginError::Guest { .. } | PluginError::Syntax { .. } | PluginError::Script { .. } => report,
+            PluginError::Build { error, .. } => {
+                let inner = error.report();
+                Report { message: report.message, place: report.place, ..inner }
+            }
+        }
+    }
+}
+
+/// The first field in the body of the report, the others as notes.
+fn with_fields(report: Report, fields: &[FieldProblem]) -> Report {
+    let Some((first, rest)) = fields.split_first() else { return report };
+    let report = report.expected(format!("{}: {}", first.path, first.expected));
+    let report = report.found(format!("{}: {}", first.path, first.found));
+    rest.iter().fold(report, |report, field| {
+        report.note(format!("{}: expected {}, found {}", field.path, field.expected, field.found))
+    })
+}
