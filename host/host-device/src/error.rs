@@ -26,6 +26,18 @@ pub enum DeviceError {
         /// Where they go.
         detail: String,
     },
+    /// The system has no memory left.
+    #[error("the system gave no {bytes} bytes of memory")]
+    OutOfMemory {
+        /// The bytes asked for.
+        bytes: u64,
+    },
+    /// The system started no thread.
+    #[error("the system started no worker thread")]
+    Threads {
+        /// What it said.
+        source: std::io::Error,
+    },
     /// The weights could not be read.
     #[error("the weights could not be read")]
     Weights(#[from] WeightsError),
@@ -110,6 +122,11 @@ impl Reported for DeviceError {
                 .expected(format!("at most {limit} bytes"))
                 .found(format!("{needed} bytes: {detail}"))
                 .mend("lower context_tokens or max_sequences, or raise memory_bytes"),
+            DeviceError::OutOfMemory { .. } => Report::new("device.out-of-memory", text)
+                .mend("end other programs, or lower context_tokens or max_sequences in the profile"),
+            DeviceError::Threads { source } => Report::new("device.threads", text)
+                .found(source.to_string())
+                .mend("raise the limit on processes, or ask for fewer threads"),
             DeviceError::Weights(cause) => cause.report(),
             DeviceError::TooManySequences { limit } => Report::new("device.too-many-sequences", text)
                 .expected(format!("at most {limit} sequences at once"))

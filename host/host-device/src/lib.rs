@@ -10,7 +10,7 @@ mod memory;
 
 use host_core::Numeric;
 use host_graph::Graph;
-use host_weights::Checkpoint;
+use host_weights::{Catalogue, Checkpoint};
 
 pub use error::{DeviceError, RunError};
 pub use logits::{Logits, argmax, top};
@@ -85,11 +85,17 @@ pub trait Device: Send + Sync {
     /// What this device can do on this machine.
     fn capabilities(&self) -> Vec<Capability>;
 
-    /// Whether it can run the graph with these options; opens nothing.
+    /// Whether it can run the graph with these options, and with how much memory; reads no tensor.
     ///
     /// # Errors
-    /// [`DeviceError::Unsupported`] names the first operation or option that it lacks.
-    fn check(&self, graph: &Graph, options: &CompileOptions) -> Result<(), DeviceError>;
+    /// [`DeviceError::Unsupported`] names the first operation or option that it lacks, [`DeviceError::Memory`]
+    /// the plan that is too large.
+    fn check(
+        &self,
+        graph: &Graph,
+        catalogue: &Catalogue,
+        options: &CompileOptions,
+    ) -> Result<MemoryPlan, DeviceError>;
 
     /// Repacks the weights for this machine and lays out every buffer.
     ///

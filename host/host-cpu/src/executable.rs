@@ -1,0 +1,307 @@
+//! A compiled model with its sequences: checks a step, sets up its frame, and runs the plan.
+#![expect(unsafe_code, reason = "hands parts of its own regions to the plan's instructions")]
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use host_core::DType;
+use host_device::{
+    CompileOptions, DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, RunError, SequenceId,
+    TokenRun, argmax, top,
+};
+
+use crate::device::region;
+use crate::exec::{Frame, RunView};
+use crate::features::Simd;
+use crate::kernels::attention::MAX_ROWS;
+use crate::lanes::LANES;
+use crate::matrix::Number;
+use crate::memory::Region;
+use crate::plan::{Plan, WeightsPlan};
+use crate::pool::Pool;
+
+/// One sequence: its state and how many tokens it holds.
+struct Sequence {
+    state: Region,
+    len: usize,
+}
+
+/// The model, compiled for this processor.
+pub(crate) struct CpuExecutable {
+    simd: Simd,
+    plan: Plan,
+    pool: Pool,
+    weights: Region,
+    constants: Region,
+    arena: Region,
+    logits: Region,
+    scores: Region,
+    counters: Vec<AtomicUsize>,
+    /// Free places are `None`; a [`SequenceId`] is an index here.
+    sequences: Vec<Option<Sequence>>,
+    n_logit_rows: usize,
+    kv_number: Number,
+    memory: MemoryPlan,
+    context_tokens: usize,
+    max_step_tokens: usize,
+}
+
+impl CpuExecutable {
+    #[expect(clippy::too_many_arguments, reason = "the parts that compilation made, each used once")]
+    pub(crate) fn new(
+        simd: Simd,
+        plan: Plan,
+        sources: &WeightsPlan,
+        pool: Pool,
+        weights: Region,
+        constants: Region,
+        memory: MemoryPlan,
+        options: &CompileOptions,
+    ) -> Result<Self, DeviceError> {
+        let capacity = options.context_tokens.next_multiple_of(LANES);
+        let executable = CpuExecutable {
+            simd,
+            arena: region(plan.arena_bytes, true)?,
+            logits: region(plan.n_vocab * options.max_step_tokens * 4, false)?,
+            scores: region(options.n_threads.max(1) * MAX_ROWS * capacity * 4, false)?,
+            counters: (0..plan.n_counters).map(|_| AtomicUsize::new(0)).collect(),
+            sequences: (0..options.max_sequences).map(|_| None).collect(),
+            plan,
+            pool,
+            weights,
+            constants,
+            n_logit_rows: 0,
+            kv_number: match options.kv {
+                KvStorage::PlainF32 => Number::F32,
+                KvStorage::PlainF16 => Number::F16,
+                KvStorage::PlainBf16 => Number::of(DType::BF16).expect("bfloat16 is a number"),
+            },
+            memory,
+            context_tokens: options.context_tokens,
+            max_step_tokens: options.max_step_tokens,
+        };
+        executable.frame(0, &[], &[]).run_once(&sources.once);
+        Ok(executable)
+    }
+
+    /// Bytes at full use. Pages that were never touched take no memory.
+    pub(crate) fn memory_plan(plan: &Plan, sources: &WeightsPlan, options: &CompileOptions) -> MemoryPlan {
+        let capacity = options.context_tokens.next_multiple_of(LANES);
+        let scores = options.n_threads.max(1) * MAX_ROWS * capacity * 4;
+        let logits = plan.n_vocab * options.max_sequences.min(options.max_step_tokens) * 4;
+        MemoryPlan {
+            weights_bytes: (sources.matrix_bytes + sources.constant_bytes) as u64,
+            state_bytes: (plan.state_bytes * options.max_sequences) as u64,
+            activation_bytes: (plan.arena_bytes + scores + logits) as u64,
+        }
+    }
+
+    fn frame<'a>(&'a self, n_tokens: usize, logit_tokens: &'a [usize], runs: &'a [RunView]) -> Frame<'a> {
+        Frame {
+            plan: &self.plan,
+            simd: self.simd,
+            weights: self.weights.ptr(),
+            constants: self.constants.ptr(),
+            arena: self.arena.ptr(),
+            logits: self.logits.ptr(),
+            scores: self.scores.ptr().cast(),
+            capacity: self.context_tokens.next_multiple_of(LANES),
+            kv_number: self.kv_number,
+            n_tokens,
+            logit_tokens,
+            runs,
+            counters: &self.counters,
+        }
+    }
+
+    fn sequence(&self, id: SequenceId) -> Result<&Sequence, DeviceError> {
+        self.sequences.get(id.0 as usize).and_then(Option::as_ref).ok_or(DeviceError::UnknownSequence(id.0))
+    }
+
+    fn free_place(&self) -> Result<usize, DeviceError> {
+        let limit = self.sequences.len();
+        self.sequences.iter().position(Option::is_none).ok_or(DeviceError::TooManySequences { limit })
+    }
+
+    fn check(&self, runs: &[TokenRun<'_>]) -> Result<(), DeviceError> {
+        let found = runs.iter().map(|run| run.tokens.len()).sum();
+        if found > self.max_step_tokens {
+            return Err(DeviceError::StepTooLarge { found, limit: self.max_step_tokens });
+        }
+        let mut seen = HashSet::new();
+        for (index, run) in runs.iter().enumerate() {
+            self.check_run(run, &mut seen).map_err(|kind| DeviceError::Run { index, kind })?;
+        }
+        Ok(())
+    }
+
+    fn check_run(&self, run: &TokenRun<'_>, seen: &mut HashSet<SequenceId>) -> Result<(), RunError> {
+        let id = run.sequence.0;
+        let len = self.sequence(run.sequence).map_err(|_| RunError::UnknownSequence(id))?.len;
+        if !seen.insert(run.sequence) {
+            return Err(RunError::Twice(id));
+        }
+        let (new, limit, n_vocab) = (run.tokens.len(), self.context_tokens, self.plan.n_vocab);
+        if new == 0 {
+            return Err(RunError::Empty);
+        }
+        if len + new > limit {
+            return Err(RunError::Context { len, new, limit });
+        }
+        match run.tokens.iter().find(|token| **token as usize >= n_vocab) {
+            Some(token) => Err(RunError::Token { token: *token, n_vocab }),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes token ids and positions where the plan expects them.
+    fn write_inputs(&mut self, runs: &[TokenRun<'_>], views: &[RunView]) {
+        let (tokens, positions) = (self.plan.tokens, self.plan.positions);
+        let offsets = [tokens, positions].map(|id| self.plan.buffers[id.0].offset);
+        for (run, view) in runs.iter().zip(views) {
+            for (i, token) in run.tokens.iter().enumerate() {
+                let at = 4 * (view.first + i);
+                let values = [*token as f32, (view.past + i) as f32];
+                for (offset, value) in offsets.into_iter().zip(values) {
+                    self.arena.bytes_mut(offset + at, 4).copy_from_slice(&value.to_ne_bytes());
+                }
+            }
+        }
+    }
+}
+
+impl Executable for CpuExecutable {
+    fn n_vocab(&self) -> usize {
+        self.plan.n_vocab
+    }
+
+    fn signatures(&self) -> Vec<String> {
+        self.plan.signatures.clone()
+    }
+
+    fn memory(&self) -> MemoryPlan {
+        self.memory
+    }
+
+    fn new_sequence(&mut self) -> Result<SequenceId, DeviceError> {
+        let place = self.free_place()?;
+        self.sequences[place] = Some(Sequence { state: region(self.plan.state_bytes, false)?, len: 0 });
+        Ok(SequenceId(place as u32))
+    }
+
+    fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, DeviceError> {
+        let place = self.free_place()?;
+        let source = self.sequence(sequence)?;
+        let state = region(self.plan.state_bytes, false)?;
+        self.plan.copy_state(&source.state, &state, source.len, self.context_tokens, self.kv_number);
+        self.sequences[place] = Some(Sequence { state, len: source.len });
+        Ok(SequenceId(place as u32))
+    }
+
+    fn trim(&mut self, sequence: SequenceId, n_tokens: usize) -> Result<(), DeviceError> {
+        let can_trim = self.plan.can_trim;
+        let len = self.sequence(sequence)?.len;
+        let refuse = |why| Err(DeviceError::Trim { len, n_tokens, why });
+        if n_tokens > len {
+            return refuse("it does not hold that many");
+        }
+        if !can_trim && n_tokens > 0 {
+            return refuse("it keeps a state that cannot go back");
+        }
+        if let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) {
+            sequence.len -= n_tokens;
+        }
+        Ok(())
+    }
+
+    fn release(&mut self, sequence: SequenceId) {
+        if let Some(place) = self.sequences.get_mut(sequence.0 as usize) {
+            *place = None;
+        }
+    }
+
+    fn len(&self, sequence: SequenceId) -> Result<usize, DeviceError> {
+        Ok(self.sequence(sequence)?.len)
+    }
+
+    fn step(&mut self, runs: &[TokenRun<'_>]) -> Result<&dyn Logits, DeviceError> {
+        self.check(runs)?;
+        let mut views = Vec::with_capacity(runs.len());
+        let mut logit_tokens = Vec::new();
+        let mut first = 0;
+        for run in runs {
+            let sequence = self.sequence(run.sequence)?;
+            let len = run.tokens.len();
+            views.push(RunView { state: sequence.state.ptr(), past: sequence.len, first, len });
+            match run.logits {
+                LogitsFor::None => {}
+                LogitsFor::Last => logit_tokens.push(first + len - 1),
+                LogitsFor::All => logit_tokens.extend(first..first + len),
+            }
+            first += len;
+        }
+        self.write_inputs(runs, &views);
+        for counter in &self.counters {
+            counter.store(0, Ordering::Relaxed);
+        }
+        let frame = self.frame(first, &logit_tokens, &views);
+        self.pool.run(&|worker| frame.run(worker));
+        self.n_logit_rows = logit_tokens.len();
+        for run in runs {
+            if let Some(Some(sequence)) = self.sequences.get_mut(run.sequence.0 as usize) {
+                sequence.len += run.tokens.len();
+            }
+        }
+        Ok(self)
+    }
+}
+
+impl CpuExecutable {
+    fn row(&self, row: usize) -> &[f32] {
+        assert!(row < self.n_logit_rows, "a row of the last step's logits");
+        self.logits.floats(4 * row * self.plan.n_vocab, self.plan.n_vocab)
+    }
+}
+
+impl Logits for CpuExecutable {
+    fn n_rows(&self) -> usize {
+        self.n_logit_rows
+    }
+
+    fn n_vocab(&self) -> usize {
+        self.plan.n_vocab
+    }
+
+    fn read(&self, row: usize, out: &mut Vec<f32>) {
+        out.clear();
+        out.extend_from_slice(self.row(row));
+    }
+
+    fn argmax(&self, row: usize) -> Option<u32> {
+        argmax(self.row(row))
+    }
+
+    fn top(&self, row: usize, n: usize) -> Vec<(u32, f32)> {
+        top(self.row(row), n)
+    }
+}
+
+impl Plan {
+    /// Copies the positions that a sequence holds, slot by slot.
+    fn copy_state(&self, from: &Region, to: &Region, len: usize, context_tokens: usize, number: Number) {
+        let capacity = context_tokens.next_multiple_of(LANES);
+        let len = len.next_multiple_of(LANES);
+        let element = number.bytes();
+        for place in &self.kv_places {
+            for head in 0..place.heads {
+                for (start, dim) in [(place.keys, place.dim_k), (place.values, place.dim_v)] {
+                    let at = start + head * capacity * dim * element;
+                    // SAFETY: both regions hold a whole state, and they are distinct.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(from.ptr().add(at), to.ptr().add(at), len * dim * element);
+                    }
+                }
+            }
+        }
+    }
+}
