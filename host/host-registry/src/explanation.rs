@@ -1,0 +1,192 @@
+//! The record of a whole decision, for `tenon explain`: serialisable, and readable as it prints.
+
+use std::fmt;
+
+use host_core::{Report, Reported};
+use host_device::MemoryPlan;
+use host_graph::Graph;
+use serde::Serialize;
+
+use crate::composition::{Composition, Origin, Setting};
+use crate::decision::{Candidate, Decision};
+
+/// Why a model is served as it is, or why it is not.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Explanation {
+    /// The model as the user named it.
+    pub model: String,
+    /// How its checkpoint is stored.
+    pub format: String,
+    /// Every profile considered, in order of id.
+    pub candidates: Vec<Candidate>,
+    /// The profile that was chosen.
+    pub profile: Option<String>,
+    /// The parts of the composition.
+    pub parts: Vec<PartLine>,
+    /// Its options, each with its origin.
+    pub settings: Vec<Setting>,
+    /// The composition's hash, all 64 digits.
+    pub composition: Option<String>,
+    /// The graph that the plugin built.
+    pub graph: Option<GraphLine>,
+    /// What the device will hold.
+    pub memory: Option<MemoryPlan>,
+    /// Why the model is not served.
+    pub refusal: Option<Report>,
+}
+
+/// One part of a composition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PartLine {
+    /// `graph`, `loader`, …
+    pub part: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Version and runtime, for plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Its digest, for plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<String>,
+}
+
+/// What is told of a graph.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GraphLine {
+    /// Its fingerprint, all 64 digits.
+    pub fingerprint: String,
+    /// Its layers.
+    pub n_layers: usize,
+    /// Its operations.
+    pub n_nodes: usize,
+    /// Entries of the vocabulary.
+    pub n_vocab: usize,
+}
+
+impl Explanation {
+    /// The choice of a profile, or its refusal.
+    pub fn new(model: impl Into<String>, format: impl Into<String>, decision: &Decision) -> Self {
+        let chosen = decision.chosen();
+        Explanation {
+            model: model.into(),
+            format: format.into(),
+            candidates: decision.candidates().to_vec(),
+            profile: chosen.ok().map(|loaded| loaded.id().to_owned()),
+            parts: Vec::new(),
+            settings: Vec::new(),
+            composition: None,
+            graph: None,
+            memory: None,
+            refusal: chosen.err().map(Reported::report),
+        }
+    }
+
+    /// Adds what was resolved.
+    #[must_use]
+    pub fn with_composition(mut self, composition: &Composition) -> Self {
+        let named = |part, name: &str| PartLine { part, name: name.to_owned(), version: None, digest: None };
+        let graph = composition.graph();
+        self.parts = vec![
+            PartLine {
+                version: Some(format!("{} {}", graph.version, graph.runtime.name())),
+                digest: Some(graph.digest.to_string()),
+                ..named("graph", &graph.id)
+            },
+            named("loader", composition.loader()),
+            named("quant", composition.quant()),
+            named("loop", composition.decoding_loop()),
+        ];
+        let kernels = &composition.profile().kernels.require;
+        self.parts.extend(kernels.iter().map(|kernel| named("kernel", kernel)));
+        self.settings = composition.settings().to_vec();
+        self.composition = Some(composition.hash().to_string());
+        self
+    }
+
+    /// Adds the graph that the plugin built.
+    #[must_use]
+    pub fn with_graph(mut self, graph: &Graph) -> Self {
+        self.graph = Some(GraphLine {
+            fingerprint: graph.fingerprint().as_hex().to_owned(),
+            n_layers: graph.n_layers(),
+            n_nodes: graph.nodes().len(),
+            n_vocab: graph.n_vocab(),
+        });
+        self
+    }
+
+    /// Adds what the device will hold.
+    #[must_use]
+    pub fn with_memory(mut self, memory: MemoryPlan) -> Self {
+        self.memory = Some(memory);
+        self
+    }
+
+    /// Adds why the model is not served after all. The first refusal is the one that is kept.
+    #[must_use]
+    pub fn with_refusal(mut self, refusal: &dyn Reported) -> Self {
+        self.refusal.get_or_insert_with(|| refusal.report());
+        self
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "model        {} ({})", self.model, self.format)?;
+        writeln!(f, "profile      {}", self.profile.as_deref().unwrap_or("none"))?;
+        for candidate in &self.candidates {
+            writeln!(f, "  {}", candidate.line())?;
+        }
+        for part in &self.parts {
+            write!(f, "{:<12} {}", part.part, part.name)?;
+            part.version.iter().try_for_each(|version| write!(f, " {version}"))?;
+            part.digest.iter().try_for_each(|digest| write!(f, " {}", &digest[..16]))?;
+            writeln!(f)?;
+        }
+        if !self.settings.is_empty() {
+            writeln!(f, "settings")?;
+        }
+        for setting in &self.settings {
+            writeln!(f, "  {setting}")?;
+        }
+        if let Some(graph) = &self.graph {
+            let GraphLine { fingerprint, n_layers, n_nodes, n_vocab } = graph;
+            let short = &fingerprint[..16];
+            writeln!(f, "fingerprint  {short} ({n_layers} layers, {n_nodes} operations, {n_vocab} tokens)")?;
+        }
+        if let Some(memory) = &self.memory {
+            let MemoryPlan { weights_bytes, state_bytes, activation_bytes } = memory;
+            let [weights, state, activations] =
+                [weights_bytes, state_bytes, activation_bytes].map(|n| mib(*n));
+            let total = mib(memory.total_bytes());
+            writeln!(f, "memory       {total}: weights {weights}, state {state}, activations {activations}")?;
+        }
+        if let Some(hash) = &self.composition {
+            writeln!(f, "composition  {}", &hash[..16])?;
+        }
+        if let Some(refusal) = &self.refusal {
+            writeln!(f, "{refusal}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:<24} {:<8}", self.key, self.value)?;
+        if self.value != self.asked {
+            write!(f, " (asked: {})", self.asked)?;
+        }
+        match &self.origin {
+            Origin::Profile { at } => write!(f, " {at}"),
+            Origin::Flag { flag, instead_of } => {
+                write!(f, " {flag}")?;
+                instead_of.iter().try_for_each(|value| write!(f, ", the profile says {value}"))
+            }
+        }
+    }
+}
+
+fn mib(bytes: u64) -> String {
+    format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
+}

@@ -1,0 +1,207 @@
+//! What the types of the schema cannot say: ranges, names, and conditions that contradict each other.
+
+use serde_json::Value;
+
+use super::{KvDtype, Predicate, Profile};
+use host_core::Numeric;
+
+/// A value that its type admits and its meaning does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ValueFault {
+    /// The path of the key in the file.
+    pub(crate) key: Vec<String>,
+    /// What would do.
+    pub(crate) expected: String,
+    /// What is there.
+    pub(crate) found: String,
+}
+
+/// Every fault of a profile.
+pub(crate) fn faults(profile: &Profile) -> Vec<ValueFault> {
+    let mut faults = Faults(Vec::new());
+    faults.name(&["id"], &profile.id);
+    faults.text(&["about"], &profile.about);
+    faults.source(profile);
+    faults.matching(profile);
+    faults.compose(profile);
+    faults.kv(profile);
+    faults.sampling(profile);
+    faults.serve(profile);
+    faults.limits(profile);
+    faults.0
+}
+
+struct Faults(Vec<ValueFault>);
+
+impl Faults {
+    fn add(&mut self, key: &[&str], expected: &str, found: impl Into<String>) {
+        let key = key.iter().map(|part| (*part).to_owned()).collect();
+        self.0.push(ValueFault { key, expected: expected.to_owned(), found: found.into() });
+    }
+
+    fn name(&mut self, key: &[&str], name: &str) {
+        let byte_ok = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_');
+        let starts_ok = name.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
+        if !starts_ok || !name.bytes().all(byte_ok) {
+            self.add(key, "a name of lower-case letters, digits, `.`, `-` and `_`", format!("{name:?}"));
+        }
+    }
+
+    fn text(&mut self, key: &[&str], text: &str) {
+        if text.trim().is_empty() || text.chars().any(char::is_control) {
+            self.add(key, "one line of text", format!("{text:?}"));
+        }
+    }
+
+    fn at_least_one(&mut self, key: &[&str], number: usize) {
+        if number == 0 {
+            self.add(key, "at least 1", "0");
+        }
+    }
+
+    fn source(&mut self, profile: &Profile) {
+        let Some(source) = &profile.source else { return };
+        self.text(&["source", "model"], &source.model);
+        for file in source.sha256.keys().filter(|file| file.trim().is_empty()) {
+            self.add(&["source", "sha256"], "a file name before each digest", format!("{file:?}"));
+        }
+    }
+
+    fn matching(&mut self, profile: &Profile) {
+        if profile.match_.0.is_empty() {
+            self.add(&["match"], "at least one line, such as `model_type = \"llama\"`", "none");
+        }
+        for (key, predicate) in &profile.match_.0 {
+            if key.split('.').any(str::is_empty) {
+                let expected = "a key of config.json, parts joined by dots";
+                self.add(&["match", key], expected, format!("{key:?}"));
+            }
+            if let Some((expected, found)) = predicate_fault(predicate) {
+                self.add(&["match", key], expected, found);
+            }
+        }
+    }
+
+    fn compose(&mut self, profile: &Profile) {
+        let compose = &profile.compose;
+        self.name(&["compose", "graph", "plugin"], &compose.graph.plugin);
+        if let Some(runtime) = &compose.graph.runtime {
+            self.name(&["compose", "graph", "runtime"], runtime);
+        }
+        if compose.loader.0.is_empty() {
+            self.add(&["compose", "loader"], "at least one name", "an empty list");
+        }
+        compose.loader.0.iter().for_each(|name| self.name(&["compose", "loader"], name));
+        self.unique(&["compose", "loader"], &compose.loader.0);
+        self.name(&["compose", "quant"], &compose.quant);
+        self.name(&["compose", "loop"], &compose.loop_);
+        self.name(&["compose", "device"], &compose.device);
+        profile.kernels.require.iter().for_each(|name| self.name(&["kernels", "require"], name));
+        self.unique(&["kernels", "require"], &profile.kernels.require);
+    }
+
+    fn kv(&mut self, profile: &Profile) {
+        self.name(&["kv", "kind"], &profile.kv.kind);
+        match &profile.kv.dtype {
+            KvDtype::Any(dtype) => self.name(&["kv", "dtype"], dtype),
+            KvDtype::By(by) => {
+                if by.is_empty() {
+                    self.add(&["kv", "dtype"], "an element type for each numeric profile", "an empty table");
+                }
+                for (numeric, dtype) in by {
+                    if numeric.parse::<Numeric>().is_err() {
+                        self.add(&["kv", "dtype", numeric], "`exact` or `fast`", format!("`{numeric}`"));
+                    }
+                    self.name(&["kv", "dtype", numeric], dtype);
+                }
+            }
+        }
+    }
+
+    fn sampling(&mut self, profile: &Profile) {
+        // The seed has no range; it belongs to the request.
+        if let Err(error) = profile.sampling.with_seed(0).check() {
+            self.add(&["sampling", error.name], error.expected, error.found.to_string());
+        }
+    }
+
+    fn serve(&mut self, profile: &Profile) {
+        self.at_least_one(&["serve", "max_tokens"], profile.serve.max_tokens);
+        if profile.serve.system.as_ref().is_some_and(|system| system.is_empty()) {
+            self.add(&["serve", "system"], "a message, or no key", "an empty text");
+        }
+        if profile.serve.stop.iter().any(String::is_empty) {
+            self.add(&["serve", "stop"], "texts of at least one character", "an empty text");
+        }
+        self.unique(&["serve", "stop"], &profile.serve.stop);
+    }
+
+    fn limits(&mut self, profile: &Profile) {
+        let limits = &profile.limits;
+        self.at_least_one(&["limits", "context_tokens"], limits.context_tokens.limit());
+        self.at_least_one(&["limits", "max_sequences"], limits.max_sequences);
+        self.at_least_one(&["limits", "max_step_tokens"], limits.max_step_tokens);
+        // Each sequence appends at least one token in a step that decodes all of them.
+        if limits.max_step_tokens < limits.max_sequences {
+            let expected = format!("at least max_sequences, {}", limits.max_sequences);
+            self.add(&["limits", "max_step_tokens"], &expected, limits.max_step_tokens.to_string());
+        }
+        if limits.memory_bytes.is_some_and(|bytes| bytes.0 == 0) {
+            self.add(&["limits", "memory_bytes"], "at least 1 byte, or no key", "0");
+        }
+        if let Some(super::Threads::Count(0)) = limits.n_threads {
+            self.add(&["limits", "n_threads"], "\"all\" or at least 1", "0");
+        }
+    }
+
+    fn unique(&mut self, key: &[&str], names: &[String]) {
+        let twice = |(i, name): &(usize, &String)| names[..*i].contains(name);
+        if let Some((_, name)) = names.iter().enumerate().find(twice) {
+            self.add(key, "each name once", format!("{name:?} twice"));
+        }
+    }
+}
+
+/// What is wrong with one line of `[match]`: (expected, found).
+fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
+    let Predicate { equals, one_of, min, max, present, keys, modules, optional } = predicate;
+    let literals = equals.iter().chain(one_of.iter().flatten());
+    let asks_of_value =
+        equals.is_some() || one_of.is_some() || min.is_some() || max.is_some() || keys.is_some();
+    if let Some(value) = literals.clone().find(|value| !is_literal(value)) {
+        return Some(("finite numbers, texts, truth values, or lists of them", value.to_string()));
+    }
+    if min.is_some_and(|min| !min.is_finite()) || max.is_some_and(|max| !max.is_finite()) {
+        return Some(("finite numbers for min and max", "inf or nan".to_owned()));
+    }
+    if let (Some(min), Some(max)) = (min, max)
+        && min > max
+    {
+        return Some(("min at most max", format!("min {min}, max {max}")));
+    }
+    if one_of.as_ref().is_some_and(Vec::is_empty) {
+        return Some(("at least one value in `in`", "an empty list".to_owned()));
+    }
+    if keys.as_ref().is_some_and(Vec::is_empty) {
+        return Some(("at least one key in `keys`", "an empty list".to_owned()));
+    }
+    if *modules && keys.is_none() {
+        return Some(("`keys` beside `modules`", "`modules` alone".to_owned()));
+    }
+    if present.is_some() && (*optional || (*present == Some(false) && asks_of_value)) {
+        return Some(("`present` alone", "`present` beside conditions that it contradicts".to_owned()));
+    }
+    if present.is_none() && !asks_of_value {
+        return Some(("at least one condition on the value", "none".to_owned()));
+    }
+    None
+}
+
+/// What TOML and JSON both can say. TOML's infinities come as null, its dates as objects.
+fn is_literal(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Object(_) => false,
+        Value::Array(values) => values.iter().all(is_literal),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    }
+}

@@ -1,0 +1,182 @@
+//! The profile schema, version 1: what one TOML file says of the models it fits and of how they are composed.
+//!
+//! These types are plain data. Nothing has a default here: a key is in the file, or the value is absent on
+//! purpose ([`Option`]) and its meaning is written beside it.
+
+mod check;
+mod predicate;
+mod values;
+
+use std::collections::BTreeMap;
+
+use host_core::{Numeric, SamplingSettings};
+use semver::VersionReq;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use check::{ValueFault, faults};
+pub(crate) use predicate::lookup;
+pub use predicate::{FailedPredicate, Match, Predicate};
+pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
+
+/// The schema version that this build reads.
+pub const SCHEMA_VERSION: u32 = 1;
+
+/// One profile.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The schema version: [`SCHEMA_VERSION`].
+    pub schema: u32,
+    /// The name it is chosen by: lower-case letters, digits, `.` and `-`.
+    pub id: String,
+    /// One line for people.
+    pub about: String,
+    /// Where its model comes from, when it is for one model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
+    /// Which models it fits.
+    #[serde(rename = "match")]
+    pub match_: Match,
+    /// The parts it names.
+    pub compose: Compose,
+    /// How keys and values are stored.
+    pub kv: Kv,
+    /// Kernels it will not do without.
+    pub kernels: Kernels,
+    /// The sampling settings of a request that gives none.
+    pub sampling: SamplingDefaults,
+    /// What else a request that says nothing gets.
+    pub serve: Serve,
+    /// How much it may use.
+    pub limits: Limits,
+}
+
+/// Where a model comes from.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// A source as the command line takes it: `pip:PACKAGE==VERSION`, `hf:OWNER/NAME@REVISION`, a path.
+    pub model: String,
+    /// The pinned digest of each file that is pinned, by its name in the source.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sha256: BTreeMap<String, Sha256Digest>,
+}
+
+/// The parts of a composition, by name.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compose {
+    /// The graph plugin.
+    pub graph: PluginRef,
+    /// How the checkpoint may be stored: `safetensors`, `gguf`, or a list.
+    pub loader: Names,
+    /// What becomes of the weights: `as-published` keeps them as they are.
+    pub quant: String,
+    /// The decoding loop.
+    #[serde(rename = "loop")]
+    pub loop_: String,
+    /// The device.
+    pub device: String,
+    /// The numeric profile.
+    pub numeric: Numeric,
+}
+
+/// A plugin by name and version range.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PluginRef {
+    /// The plugin's id.
+    pub plugin: String,
+    /// The versions that will do.
+    pub version: VersionReq,
+    /// `wasm` or `lua`, where an id exists in both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// The digest of the one build that will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Sha256Digest>,
+}
+
+/// How keys and values are stored.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kv {
+    /// `plain`.
+    pub kind: String,
+    /// `f32`, `f16`, `bf16`, or one for each numeric profile.
+    pub dtype: KvDtype,
+}
+
+/// Kernels by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kernels {
+    /// Each must exist on the device.
+    pub require: Vec<String>,
+}
+
+/// The sampling settings of a request that gives none; the words are those of [`SamplingSettings`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SamplingDefaults {
+    /// 0 takes the most likely token.
+    pub temperature: f32,
+    /// 0 keeps all.
+    pub top_k: u32,
+    /// 1 keeps all.
+    pub top_p: f32,
+    /// 0 keeps all.
+    pub min_p: f32,
+    /// 1 changes nothing.
+    pub repetition_penalty: f32,
+    /// 0 looks at all tokens.
+    pub repetition_context_tokens: u32,
+}
+
+impl SamplingDefaults {
+    /// The settings of a request with this seed.
+    pub fn with_seed(&self, seed: u64) -> SamplingSettings {
+        SamplingSettings {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            repetition_penalty: self.repetition_penalty,
+            repetition_context_tokens: self.repetition_context_tokens,
+            seed,
+        }
+    }
+}
+
+/// What a request gets where it says nothing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Serve {
+    /// New tokens of one answer.
+    pub max_tokens: usize,
+    /// Whether a prompt is put through the model's chat template.
+    pub chat: bool,
+    /// The system message of a chat that brings none; absent adds none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub system: Option<String>,
+    /// Texts that end an answer, beside the model's own stop tokens.
+    pub stop: Vec<String>,
+}
+
+/// How much a composition may use.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Tokens of one sequence: prompt and generated.
+    pub context_tokens: ContextTokens,
+    /// Sequences that live at once.
+    pub max_sequences: usize,
+    /// New tokens of one step, all sequences together.
+    pub max_step_tokens: usize,
+    /// The memory plan is refused above this; absent sets no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<Bytes>,
+    /// Worker threads; absent leaves them to the command line, and a composition without either is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_threads: Option<Threads>,
+}

@@ -1,0 +1,360 @@
+//! Why a profile that fits a model cannot be composed on this host.
+
+use host_core::{Numeric, Place, Report, Reported};
+use host_device::DeviceError;
+
+use crate::profile::Sha256Digest;
+
+/// A refused composition. Nothing of the weights was opened.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// Parts or values that this host does not have; at least one, in the profile's order.
+    #[error("the profile `{profile}` cannot be composed here: {}", .faults[0].fault)]
+    Parts {
+        /// The profile.
+        profile: String,
+        /// Each with where it was asked for.
+        faults: Vec<PlacedFault>,
+    },
+    /// The device cannot run the graph.
+    #[error("the device cannot run the graph that the profile `{profile}` composes")]
+    Device {
+        /// The profile.
+        profile: String,
+        /// What it lacks.
+        source: DeviceError,
+    },
+    /// A composition was taken to a device it does not name.
+    #[error("the composition names the device `{expected}`, not `{found}`")]
+    OtherDevice {
+        /// The device it names.
+        expected: String,
+        /// The device given.
+        found: String,
+    },
+    /// A composition was taken to a model it was not resolved for.
+    #[error("the composition of profile `{profile}` was resolved for another configuration")]
+    OtherConfig {
+        /// The profile.
+        profile: String,
+        /// The digest of the configuration it was resolved for.
+        expected: Sha256Digest,
+        /// The digest of the configuration given.
+        found: Sha256Digest,
+    },
+}
+
+/// A fault with where the value was asked for.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacedFault {
+    /// The fault.
+    pub fault: Fault,
+    /// The line of the profile; `None` where a flag asked.
+    pub place: Option<Box<Place>>,
+}
+
+/// One thing that this host does not have as asked.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Fault {
+    /// No plugin of that id.
+    #[error("there is no plugin `{plugin}`")]
+    PluginMissing {
+        /// The id asked for.
+        plugin: String,
+        /// The ids most like it.
+        nearest: Vec<String>,
+        /// Every plugin.
+        known: Vec<String>,
+    },
+    /// The plugin is for something else.
+    #[error("the plugin `{plugin}` builds no graph")]
+    PluginKind {
+        /// The id.
+        plugin: String,
+        /// What it is for.
+        found: &'static str,
+    },
+    /// No version within the range.
+    #[error("the plugin `{plugin}` is not there in a version {range}")]
+    PluginVersion {
+        /// The id.
+        plugin: String,
+        /// The range.
+        range: String,
+        /// The versions that are there.
+        found: Vec<String>,
+    },
+    /// Not for that runtime.
+    #[error("the plugin `{plugin}` is not there for the runtime `{runtime}`")]
+    PluginRuntime {
+        /// The id.
+        plugin: String,
+        /// The runtime.
+        runtime: String,
+        /// What is there.
+        found: Vec<String>,
+    },
+    /// Another build than the profile pins.
+    #[error("the plugin `{plugin}` is not the build that the profile pins")]
+    PluginDigest {
+        /// The id.
+        plugin: String,
+        /// The digest pinned.
+        expected: Sha256Digest,
+        /// What is there: title and digest.
+        found: Vec<String>,
+    },
+    /// Several plugins fit.
+    #[error("{} plugins `{plugin}` fit", .found.len())]
+    PluginAmbiguous {
+        /// The id.
+        plugin: String,
+        /// What is there: title and digest.
+        found: Vec<String>,
+    },
+    /// A named part of another kind that this host does not have.
+    #[error("there is no {} `{name}`", .kind.word())]
+    PartMissing {
+        /// Which kind of part.
+        kind: PartKind,
+        /// Its name.
+        name: String,
+        /// The names most like it.
+        nearest: Vec<String>,
+        /// What this host has.
+        known: Vec<String>,
+    },
+    /// The checkpoint is stored in a form that the profile does not name.
+    #[error("the checkpoint is stored as `{found}`")]
+    CheckpointFormat {
+        /// The loaders named.
+        expected: String,
+        /// How it is stored.
+        found: String,
+    },
+    /// A required kernel is not there.
+    #[error("the device `{device}` has no kernel `{kernel}`")]
+    KernelMissing {
+        /// The device.
+        device: String,
+        /// The kernel.
+        kernel: String,
+        /// The kernels it has.
+        known: Vec<String>,
+    },
+    /// No such way to store keys and values.
+    #[error("there is no key-value cache of kind `{kind}` with elements `{dtype}`")]
+    KvMissing {
+        /// The kind.
+        kind: String,
+        /// The element type.
+        dtype: String,
+        /// What there is.
+        known: Vec<String>,
+    },
+    /// The profile names no element type for this numeric profile.
+    #[error("the profile names no key-value element type for `{numeric}`")]
+    KvUnnamed {
+        /// The numeric profile.
+        numeric: Numeric,
+        /// What it names.
+        found: String,
+    },
+    /// The exact numeric profile keeps keys and values in float32.
+    #[error("numeric `exact` keeps keys and values in f32, not `{dtype}`")]
+    KvNotExact {
+        /// The element type asked for.
+        dtype: String,
+    },
+    /// Neither the profile nor a flag says how many threads.
+    #[error("nothing says how many threads to use")]
+    ThreadsUnnamed,
+    /// A longer context than the model was made for.
+    #[error("the context of {found} tokens is longer than the model's")]
+    ContextTooLong {
+        /// The model's `max_position_embeddings`.
+        expected: usize,
+        /// The tokens asked for.
+        found: usize,
+    },
+    /// The model's own length is asked for, and it does not tell.
+    #[error("the model does not say how long its context is")]
+    ContextUnknown,
+    /// A step that cannot take one token of each sequence.
+    #[error("a step of {found} tokens cannot advance {n_sequences} sequences")]
+    StepTooSmall {
+        /// Sequences that live at once.
+        n_sequences: usize,
+        /// Tokens of a step.
+        found: usize,
+    },
+    /// A flag's value that means nothing.
+    #[error("`{flag}` cannot be {found}")]
+    Flag {
+        /// The flag.
+        flag: &'static str,
+        /// What would do.
+        expected: &'static str,
+        /// Its value.
+        found: String,
+    },
+}
+
+/// The kinds of parts that are named by one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PartKind {
+    /// `compose.loader`
+    Loader,
+    /// `compose.quant`
+    Quant,
+    /// `compose.loop`
+    Loop,
+    /// `compose.device`
+    Device,
+}
+
+impl PartKind {
+    fn word(self) -> &'static str {
+        match self {
+            PartKind::Loader => "loader",
+            PartKind::Quant => "quantisation",
+            PartKind::Loop => "loop",
+            PartKind::Device => "device",
+        }
+    }
+
+    fn code(self) -> &'static str {
+        match self {
+            PartKind::Loader => "registry.loader-missing",
+            PartKind::Quant => "registry.quant-missing",
+            PartKind::Loop => "registry.loop-missing",
+            PartKind::Device => "registry.device-missing",
+        }
+    }
+}
+
+impl Reported for Fault {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        let new = |code| Report::new(code, text.clone());
+        match self {
+            Fault::PluginMissing { plugin, nearest, known } => new("registry.plugin-missing")
+                .expected(format!("a plugin `{plugin}`"))
+                .found(listed(known))
+                .mend(did_you_mean(nearest, "install the plugin, or name one that is there")),
+            Fault::PluginKind { found, .. } => new("registry.plugin-kind")
+                .expected("a plugin of kind model-graph")
+                .found(format!("kind {found}"))
+                .mend("name a plugin that builds graphs"),
+            Fault::PluginVersion { range, found, .. } => new("registry.plugin-version")
+                .expected(format!("a version {range}"))
+                .found(listed(found))
+                .mend("install such a version, or change the range in the profile"),
+            Fault::PluginRuntime { runtime, found, .. } => new("registry.plugin-runtime")
+                .expected(format!("runtime {runtime}"))
+                .found(listed(found))
+                .mend("install the plugin for that runtime, or change the profile"),
+            Fault::PluginDigest { expected, found, .. } => new("registry.plugin-digest")
+                .expected(format!("digest {expected}"))
+                .found(listed(found))
+                .mend("install the pinned build, or pin another digest after reviewing it"),
+            Fault::PluginAmbiguous { found, .. } => new("registry.plugin-ambiguous")
+                .expected("exactly one")
+                .found(listed(found))
+                .mend("narrow the version, or name the runtime or digest in the profile"),
+            Fault::PartMissing { kind, nearest, known, .. } => new(kind.code())
+                .expected(format!("one of: {}", listed(known)))
+                .mend(did_you_mean(nearest, "name one that this host has")),
+            Fault::CheckpointFormat { expected, found } => new("registry.checkpoint-format")
+                .expected(expected)
+                .found(found)
+                .mend("use a checkpoint stored so, or name its loader in the profile"),
+            Fault::KernelMissing { known, .. } => new("registry.kernel-missing")
+                .expected(format!("one of: {}", listed(known)))
+                .mend("remove the requirement, or name another device"),
+            Fault::KvMissing { known, .. } => new("registry.kv-missing")
+                .expected(format!("one of: {}", listed(known)))
+                .mend("name one of these"),
+            Fault::KvUnnamed { numeric, found } => new("registry.kv-unnamed")
+                .expected(format!("an element type for `{numeric}`"))
+                .found(found)
+                .mend(format!("add `{numeric}` to `dtype` in the profile's [kv]")),
+            Fault::KvNotExact { dtype } => new("registry.kv-not-exact")
+                .expected("f32")
+                .found(dtype)
+                .mend("write dtype = { exact = \"f32\", fast = … } in the profile's [kv]"),
+            Fault::ThreadsUnnamed => new("registry.threads-unnamed")
+                .expected("`n_threads` in the profile's [limits], or --threads")
+                .mend("pass --threads all, or add n_threads = \"all\" to the profile"),
+            Fault::ContextTooLong { expected, found } => new("profile.context-too-long")
+                .expected(format!("at most {expected} tokens (max_position_embeddings in config.json)"))
+                .found(format!("{found} tokens"))
+                .mend("lower context_tokens, or use a model with a longer context"),
+            Fault::ContextUnknown => new("profile.context-unknown")
+                .expected("max_position_embeddings in config.json")
+                .mend("write context_tokens as a number"),
+            Fault::StepTooSmall { n_sequences, found } => new("registry.step-too-small")
+                .expected(format!("at least {n_sequences} tokens, one for each sequence"))
+                .found(found.to_string())
+                .mend("raise max_step_tokens, or lower max_sequences"),
+            Fault::Flag { flag, expected, found } => new("registry.flag")
+                .expected(*expected)
+                .found(found)
+                .mend(format!("change or leave out {flag}")),
+        }
+    }
+}
+
+impl Reported for PlacedFault {
+    fn report(&self) -> Report {
+        let report = self.fault.report();
+        match &self.place {
+            Some(place) => report.at((**place).clone()),
+            None => report,
+        }
+    }
+}
+
+impl std::error::Error for PlacedFault {}
+
+impl std::fmt::Display for PlacedFault {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.fault.fmt(f)
+    }
+}
+
+impl Reported for Refusal {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            Refusal::Parts { faults, profile } => {
+                let mut report = faults[0].report().note(format!("profile `{profile}`"));
+                for fault in &faults[1..] {
+                    let also = fault.report();
+                    report = report.note(format!("also [{}]: {}", also.code, also.message));
+                }
+                report
+            }
+            Refusal::Device { profile, source } => source.report().note(format!("profile `{profile}`")),
+            Refusal::OtherDevice { expected, found } => Report::new("registry.other-device", text)
+                .expected(expected)
+                .found(found)
+                .mend("resolve the profile again for this device"),
+            Refusal::OtherConfig { expected, found, .. } => Report::new("registry.other-config", text)
+                .expected(format!("digest {}", expected.short()))
+                .found(format!("digest {}", found.short()))
+                .mend("resolve the profile again for this model"),
+        }
+    }
+}
+
+fn listed(names: &[String]) -> String {
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}
+
+fn did_you_mean(nearest: &[String], otherwise: &str) -> String {
+    match nearest {
+        [] => otherwise.to_owned(),
+        names => format!("did you mean `{}`?", names.join("` or `")),
+    }
+}

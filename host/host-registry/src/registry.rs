@@ -1,0 +1,156 @@
+//! What this host has: plugins, devices, loaders, quantisations and loops, each by name.
+//!
+//! A registry never changes. A program that brings parts of its own makes another one with [`Registry::with`].
+
+use host_core::{Report, Reported};
+use host_device::Device;
+use host_plugins::{Kind, PluginPackage, Runtime};
+use semver::Version;
+
+use crate::profile::Sha256Digest;
+
+/// What the registry knows of a plugin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PluginFacts {
+    /// Its id.
+    pub id: String,
+    /// Its version.
+    pub version: Version,
+    /// What it is for.
+    pub kind: Kind,
+    /// What runs it.
+    pub runtime: Runtime,
+    /// The digest of manifest and entry.
+    pub digest: Sha256Digest,
+}
+
+impl From<&PluginPackage> for PluginFacts {
+    fn from(package: &PluginPackage) -> Self {
+        let manifest = package.manifest();
+        PluginFacts {
+            id: manifest.id.clone(),
+            version: manifest.version.clone(),
+            kind: manifest.kind,
+            runtime: manifest.runtime,
+            digest: package.digest().as_hex().parse().expect("a package's digest is 64 hexadecimal digits"),
+        }
+    }
+}
+
+/// What the registry knows of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceFacts {
+    /// Its id: `cpu`.
+    pub id: String,
+    /// How many worker threads "all" means on this machine; at least 1.
+    pub n_threads: usize,
+    /// The kernels it has, by name.
+    pub kernels: Vec<String>,
+}
+
+impl DeviceFacts {
+    /// The facts of a device. Its kernels are its capabilities of the name `kernel`.
+    pub fn of(device: &dyn Device, n_threads: usize) -> Self {
+        let kernels = device.capabilities().into_iter().filter(|capability| capability.name == "kernel");
+        DeviceFacts {
+            id: device.id().to_owned(),
+            n_threads: n_threads.max(1),
+            kernels: kernels.map(|capability| capability.value).collect(),
+        }
+    }
+}
+
+/// Parts of a host, to make a registry of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Parts {
+    /// Plugins that were read and checked.
+    pub plugins: Vec<PluginFacts>,
+    /// Devices of this machine.
+    pub devices: Vec<DeviceFacts>,
+    /// Checkpoint formats that can be loaded: `safetensors`, `gguf`.
+    pub loaders: Vec<String>,
+    /// What can become of weights: `as-published`.
+    pub quants: Vec<String>,
+    /// Decoding loops: `autoregressive`.
+    pub loops: Vec<String>,
+}
+
+/// Everything that a profile can name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry {
+    parts: Parts,
+}
+
+/// Parts that cannot be told apart.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("there are two {kind}s of the name `{name}`")]
+pub struct DuplicatePart {
+    /// `plugin`, `device`, …
+    pub kind: &'static str,
+    /// What both are called.
+    pub name: String,
+}
+
+impl Registry {
+    /// A registry of these parts.
+    ///
+    /// # Errors
+    /// [`DuplicatePart`] for two parts of one kind and name; plugins also by version and runtime.
+    pub fn new(parts: Parts) -> Result<Registry, DuplicatePart> {
+        let plugins = parts.plugins.iter().map(PluginFacts::title);
+        refuse_duplicates("plugin", plugins)?;
+        refuse_duplicates("device", parts.devices.iter().map(|device| device.id.clone()))?;
+        refuse_duplicates("loader", parts.loaders.iter().cloned())?;
+        refuse_duplicates("quantisation", parts.quants.iter().cloned())?;
+        refuse_duplicates("loop", parts.loops.iter().cloned())?;
+        Ok(Registry { parts })
+    }
+
+    /// Another registry, with these parts as well.
+    ///
+    /// # Errors
+    /// As [`Registry::new`].
+    pub fn with(&self, more: Parts) -> Result<Registry, DuplicatePart> {
+        let mut parts = self.parts.clone();
+        parts.plugins.extend(more.plugins);
+        parts.devices.extend(more.devices);
+        parts.loaders.extend(more.loaders);
+        parts.quants.extend(more.quants);
+        parts.loops.extend(more.loops);
+        Registry::new(parts)
+    }
+
+    /// Everything in it.
+    pub fn parts(&self) -> &Parts {
+        &self.parts
+    }
+}
+
+impl PluginFacts {
+    /// `llama 0.1.0 (wasm)`.
+    pub fn title(&self) -> String {
+        format!("{} {} ({})", self.id, self.version, self.runtime.name())
+    }
+}
+
+fn refuse_duplicates(kind: &'static str, names: impl Iterator<Item = String>) -> Result<(), DuplicatePart> {
+    let mut seen = std::collections::BTreeSet::new();
+    for name in names {
+        if !seen.insert(name.clone()) {
+            return Err(DuplicatePart { kind, name });
+        }
+    }
+    Ok(())
+}
+
+impl Reported for DuplicatePart {
+    fn report(&self) -> Report {
+        Report::new("registry.duplicate-part", self.to_string())
+            .expected("each name once")
+            .found(format!("`{}` twice", self.name))
+            .mend(match self.kind {
+                "plugin" => "remove one of the two plugin folders, or give one another version",
+                _ => "register each part once",
+            })
+    }
+}
