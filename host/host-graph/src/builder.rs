@@ -3,7 +3,7 @@
 //! Every call is checked at once against the shapes so far and the checkpoint's catalogue. A builder that
 //! refused a call stays as it was before it.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use crate::body::Body;
 use crate::canonical;
@@ -20,14 +20,27 @@ pub struct Limits {
     pub max_nodes: usize,
     /// State slots.
     pub max_slots: usize,
-    /// Bytes of one tensor name.
+    /// Bytes of one tensor or feature name.
     pub max_name_bytes: usize,
+    /// Dimensions of a value or a slot.
+    pub max_rank: usize,
+    /// Inputs of one operation.
+    pub max_inputs: usize,
+    /// Elements of one token's item, or of a slot; keeps every product of dimensions far from overflow.
+    pub max_elements: usize,
 }
 
 impl Default for Limits {
     /// Room for a thousand layers of a hundred operations.
     fn default() -> Self {
-        Limits { max_nodes: 100_000, max_slots: 10_000, max_name_bytes: 512 }
+        Limits {
+            max_nodes: 100_000,
+            max_slots: 10_000,
+            max_name_bytes: 512,
+            max_rank: 8,
+            max_inputs: 1_024,
+            max_elements: 1 << 40,
+        }
     }
 }
 
@@ -39,9 +52,11 @@ pub struct GraphBuilder {
     nodes: Vec<Node>,
     slots: Vec<Slot>,
     used_slots: HashSet<SlotId>,
-    ignored: Vec<String>,
+    ignored: BTreeSet<String>,
     section: Section,
     scan: Option<OpenScan>,
+    /// Nodes in the bodies of ended scans.
+    n_inner_nodes: usize,
     ordinal: usize,
 }
 
@@ -62,9 +77,10 @@ impl GraphBuilder {
             nodes: Vec::new(),
             slots: Vec::new(),
             used_slots: HashSet::new(),
-            ignored: Vec::new(),
+            ignored: BTreeSet::new(),
             section: Section::Embed,
             scan: None,
+            n_inner_nodes: 0,
             ordinal: 0,
         }
     }
@@ -81,8 +97,8 @@ impl GraphBuilder {
 
     /// Declares that a checkpoint tensor is not needed. A name that does not exist is accepted.
     pub fn ignore(&mut self, name: &str) {
-        if self.catalogue.contains_key(name) && !self.ignored.iter().any(|known| known == name) {
-            self.ignored.push(name.to_owned());
+        if self.catalogue.contains_key(name) {
+            self.ignored.insert(name.to_owned());
         }
     }
 
@@ -122,9 +138,15 @@ impl GraphBuilder {
             let (expected, found) = ("sizes of at least 1".to_owned(), format!("{kind:?}"));
             return Err(self.refuse("slot", BuildErrorKind::Attribute { name: "kind", expected, found }));
         }
-        if self.slots.len() >= self.limits.max_slots {
-            let limit = self.limits.max_slots;
-            return Err(self.refuse("slot", BuildErrorKind::Limit { what: "slots", limit }));
+        let n_elements = sizes.iter().fold(1, |product: usize, n| product.saturating_mul(*n));
+        let limits = &self.limits;
+        let bounds = [
+            (self.slots.len(), limits.max_slots.saturating_sub(1), "slots", limits.max_slots),
+            (sizes.len(), limits.max_rank, "dimensions", limits.max_rank),
+            (n_elements, limits.max_elements, "elements", limits.max_elements),
+        ];
+        if let Some((_, _, what, limit)) = bounds.into_iter().find(|(found, most, ..)| found > most) {
+            return Err(self.refuse("slot", BuildErrorKind::Limit { what, limit }));
         }
         self.slots.push(Slot { layer, kind });
         Ok(SlotId(self.slots.len() as u32 - 1))
@@ -153,7 +175,8 @@ impl GraphBuilder {
             Some(Dim::Fixed(n)) => *n,
             _ => 0,
         };
-        if sizes.iter().sum::<usize>() != total || sizes.contains(&0) {
+        let sum = sizes.iter().fold(0, |sum: usize, n| sum.saturating_add(*n));
+        if sum != total || sizes.contains(&0) {
             let (expected, found) = (format!("positive numbers that sum to {total}"), format!("{sizes:?}"));
             return Err(self.refuse("split", BuildErrorKind::Attribute { name: "sizes", expected, found }));
         }
@@ -222,6 +245,7 @@ impl GraphBuilder {
         let value_type = self.nodes[output.0 as usize].value_type;
         let Some(scan) = self.scan.take() else { unreachable!("checked above") };
         let mut nodes = self.nodes.split_off(first);
+        self.n_inner_nodes += nodes.len();
         for node in &mut nodes {
             for input in &mut node.inputs {
                 input.0 -= first as u32;
@@ -257,11 +281,12 @@ impl GraphBuilder {
             let (expected, found) = ("an operation that uses it".to_owned(), "declared only".to_owned());
             return Err(self.refuse("output", BuildErrorKind::Slot { slot, expected, found }));
         }
-        let mut ignored = self.ignored.clone();
-        ignored.sort();
+        let ignored = self.ignored.iter().cloned().collect();
         let graph = canonical::canonicalise(self.nodes.clone(), self.slots.clone(), output, ignored);
-        let used: HashSet<_> = graph.tensors().into_iter().chain(graph.ignored.iter().map(String::as_str)).collect();
-        let names: Vec<_> = self.catalogue.keys().filter(|name| !used.contains(name.as_str())).cloned().collect();
+        let used: HashSet<_> =
+            graph.tensors().into_iter().chain(graph.ignored.iter().map(String::as_str)).collect();
+        let names: Vec<_> =
+            self.catalogue.keys().filter(|name| !used.contains(name.as_str())).cloned().collect();
         if !names.is_empty() {
             return Err(self.refuse("output", BuildErrorKind::UnusedTensors { names }));
         }
@@ -269,12 +294,7 @@ impl GraphBuilder {
     }
 
     fn check(&self, op: &Op, inputs: &[Value]) -> Result<(Shape, ValueType), BuildErrorKind> {
-        if self.nodes.len() >= self.limits.max_nodes {
-            return Err(BuildErrorKind::Limit { what: "nodes", limit: self.limits.max_nodes });
-        }
-        if op.tensors().iter().any(|name| name.len() > self.limits.max_name_bytes) {
-            return Err(BuildErrorKind::Limit { what: "bytes of a name", limit: self.limits.max_name_bytes });
-        }
+        self.check_bounds(op, inputs)?;
         let is_stateful = op.slot().is_some() || matches!(op, Op::Tokens | Op::Positions | Op::Rope(_));
         if self.scan.is_some() && is_stateful {
             return Err(BuildErrorKind::Order {
@@ -295,12 +315,53 @@ impl GraphBuilder {
             .iter()
             .map(|value| self.visible(*value).ok_or(BuildErrorKind::UnknownValue { found: value.0 }))
             .collect::<Result<_, _>>()?;
-        infer(op, &nodes, &Context { catalogue: &self.catalogue, slots: &self.slots })
+        if let Some(slot) = op.slot()
+            && let Some(Slot { kind: SlotKind::KvShared { with }, .. }) = self.slots.get(slot.0 as usize)
+            && !self.used_slots.contains(with)
+        {
+            let (expected, found) = ("the donor's attention first", "a donor that nothing has filled");
+            return Err(BuildErrorKind::Slot {
+                slot: slot.0,
+                expected: expected.into(),
+                found: found.into(),
+            });
+        }
+        let result = infer(op, &nodes, &Context { catalogue: &self.catalogue, slots: &self.slots })?;
+        let (max_rank, max_elements) = (self.limits.max_rank, self.limits.max_elements);
+        if result.0.rank() > max_rank {
+            return Err(BuildErrorKind::Limit { what: "dimensions", limit: max_rank });
+        }
+        if result.0.item_len() > max_elements {
+            return Err(BuildErrorKind::Limit { what: "elements", limit: max_elements });
+        }
+        Ok(result)
+    }
+
+    fn check_bounds(&self, op: &Op, inputs: &[Value]) -> Result<(), BuildErrorKind> {
+        let Limits { max_nodes, max_name_bytes, max_inputs, .. } = self.limits;
+        let feature = if let Op::Inject { feature } = op { feature.as_str() } else { "" };
+        let longest = op.tensors().into_iter().chain([feature]).map(str::len).max().unwrap_or(0);
+        if self.nodes.len() + self.n_inner_nodes >= max_nodes {
+            return Err(BuildErrorKind::Limit { what: "nodes", limit: max_nodes });
+        }
+        if longest > max_name_bytes {
+            return Err(BuildErrorKind::Limit { what: "bytes of a name", limit: max_name_bytes });
+        }
+        if inputs.len() > max_inputs {
+            return Err(BuildErrorKind::Limit { what: "inputs", limit: max_inputs });
+        }
+        Ok(())
     }
 
     fn check_scan(&self, slot: SlotId, inputs: &[Value]) -> Result<Vec<Shape>, BuildErrorKind> {
         if self.scan.is_some() {
             return Err(BuildErrorKind::Order { expected: "end_scan first", found: "begin_scan" });
+        }
+        if self.nodes.len() + self.n_inner_nodes + inputs.len() >= self.limits.max_nodes {
+            return Err(BuildErrorKind::Limit { what: "nodes", limit: self.limits.max_nodes });
+        }
+        if inputs.len() > self.limits.max_inputs {
+            return Err(BuildErrorKind::Limit { what: "inputs", limit: self.limits.max_inputs });
         }
         let kind = self.slots.get(slot.0 as usize).map(|slot| &slot.kind);
         let Some(SlotKind::Recurrent { shape }) = kind else {
@@ -308,7 +369,8 @@ impl GraphBuilder {
             return Err(BuildErrorKind::Slot { slot: slot.0, expected, found });
         };
         if self.used_slots.contains(&slot) {
-            let (expected, found) = ("one operation a slot".to_owned(), "a slot that is used already".to_owned());
+            let (expected, found) =
+                ("one operation a slot".to_owned(), "a slot that is used already".to_owned());
             return Err(BuildErrorKind::Slot { slot: slot.0, expected, found });
         }
         let per_row = |item: &[usize]| {

@@ -257,11 +257,17 @@ impl fmt::Display for RopeText<'_> {
                 " type=llama3 factor={factor:?} low_freq_factor={low_freq_factor:?} \
                  high_freq_factor={high_freq_factor:?} original={original_max_position_embeddings:?}"
             )?,
-            RopeFrequencies::Yarn { factor, beta_fast, beta_slow, original_max_position_embeddings } => {
+            RopeFrequencies::Yarn {
+                factor,
+                beta_fast,
+                beta_slow,
+                original_max_position_embeddings,
+                truncate,
+            } => {
                 write!(
                     f,
                     " type=yarn factor={factor:?} beta_fast={beta_fast:?} beta_slow={beta_slow:?} \
-                     original={original_max_position_embeddings:?}"
+                     original={original_max_position_embeddings:?} truncate={truncate}"
                 )?;
             }
             RopeFrequencies::LongRope { factors } => write!(f, " type=longrope factors={factors:?}")?,

@@ -152,7 +152,8 @@ impl Reported for BuildError {
                     [] => "no similar name".to_owned(),
                     names => format!("similar: {}", names.join(", ")),
                 });
-                report = report.mend("use a checkpoint of this architecture, or a graph plugin made for this one");
+                report =
+                    report.mend("use a checkpoint of this architecture, or a graph plugin made for this one");
             }
             BuildErrorKind::Quantised { name } => {
                 report = report

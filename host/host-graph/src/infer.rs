@@ -91,7 +91,11 @@ pub(crate) fn infer(op: &Op, inputs: &[&Node], context: &Context<'_>) -> Inferre
             let (x, value_type) = args.any(0);
             let n = fixed_axis(x, *axis)?;
             if start >= stop || *stop > n {
-                return Err(attribute("start..stop", format!("a part of 0..{n}"), format!("{start}..{stop}")));
+                return Err(attribute(
+                    "start..stop",
+                    format!("a part of 0..{n}"),
+                    format!("{start}..{stop}"),
+                ));
             }
             Ok((with_axis(x, *axis, stop - start), value_type))
         }
@@ -208,23 +212,64 @@ fn rope(spec: &RopeSpec, args: &Args<'_>) -> Inferred {
     positive("theta", spec.theta)?;
     positive("attention_factor", spec.attention_factor)?;
     let pairs = spec.dims / 2;
-    match &spec.frequencies {
-        RopeFrequencies::Default => {}
-        RopeFrequencies::Linear { factor }
-        | RopeFrequencies::Llama3 { factor, .. }
-        | RopeFrequencies::Yarn { factor, .. }
-        | RopeFrequencies::Proportional { factor, .. } => positive("factor", *factor)?,
-        RopeFrequencies::LongRope { factors } => {
-            if factors.len() != pairs || factors.iter().any(|f| !f.is_finite() || *f <= 0.0) {
-                return Err(attribute("factors", format!("{pairs} positive numbers"), factors.len()));
-            }
-        }
-    }
-    let sections: usize = spec.mrope_section.iter().sum();
-    if !spec.mrope_section.is_empty() && sections != pairs {
-        return Err(attribute("mrope_section", format!("numbers that sum to {pairs}"), sections));
+    rope_frequencies(spec, pairs)?;
+    let sections = spec.mrope_section.iter().fold(0, |sum: usize, n| sum.saturating_add(*n));
+    if !spec.mrope_section.is_empty() && (sections != pairs || spec.mrope_section.len() != 3) {
+        let expected = format!("three numbers that sum to {pairs}");
+        return Err(attribute("mrope_section", expected, format!("{:?}", spec.mrope_section)));
     }
     Ok((x.clone(), ValueType::Float))
+}
+
+fn rope_frequencies(spec: &RopeSpec, pairs: usize) -> Result<(), BuildErrorKind> {
+    match &spec.frequencies {
+        RopeFrequencies::Default => Ok(()),
+        RopeFrequencies::Linear { factor } => positive("factor", *factor),
+        RopeFrequencies::Llama3 {
+            factor,
+            low_freq_factor: low,
+            high_freq_factor: high,
+            original_max_position_embeddings,
+        } => {
+            positive("factor", *factor)?;
+            positive("low_freq_factor", *low)?;
+            positive("original_max_position_embeddings", *original_max_position_embeddings)?;
+            if high.is_finite() && high > low {
+                return Ok(());
+            }
+            Err(attribute("high_freq_factor", format!("a finite number above {low}"), high))
+        }
+        RopeFrequencies::Yarn {
+            factor,
+            beta_fast,
+            beta_slow,
+            original_max_position_embeddings,
+            truncate: _,
+        } => {
+            positive("factor", *factor)?;
+            positive("beta_fast", *beta_fast)?;
+            positive("beta_slow", *beta_slow)?;
+            positive("original_max_position_embeddings", *original_max_position_embeddings)?;
+            if spec.theta > 1.0 {
+                return Ok(());
+            }
+            Err(attribute("theta", "above 1 for yarn".into(), spec.theta))
+        }
+        RopeFrequencies::LongRope { factors } => {
+            let is_good = |factor: &f32| factor.is_finite() && *factor > 0.0;
+            if factors.len() == pairs && factors.iter().all(is_good) {
+                return Ok(());
+            }
+            Err(attribute("factors", format!("{pairs} positive numbers"), format!("{factors:?}")))
+        }
+        RopeFrequencies::Proportional { factor, full_dims } => {
+            positive("factor", *factor)?;
+            if *full_dims >= spec.dims {
+                return Ok(());
+            }
+            Err(attribute("full_dims", format!("at least dims, {}", spec.dims), full_dims))
+        }
+    }
 }
 
 fn attention(
@@ -290,10 +335,10 @@ fn concat(axis: usize, args: &Args<'_>) -> Inferred {
         return Err(attribute("inputs", "at least 1 value".into(), 0));
     }
     let (first, value_type) = args.any(0);
-    let mut total = 0;
+    let mut total: usize = 0;
     for i in 0..args.inputs.len() {
         let x = args.of(i, "x", value_type)?;
-        total += fixed_axis(x, axis)?;
+        total = total.saturating_add(fixed_axis(x, axis)?);
         if with_axis(x, axis, 1) != with_axis(first, axis, 1) {
             return Err(shape_error("x", format!("{first} but for axis {axis}"), x));
         }
@@ -587,11 +632,7 @@ fn shape_error(input: &'static str, expected: String, found: &Shape) -> BuildErr
 }
 
 fn tensor_error(name: &str, expected: String, found: &[usize]) -> BuildErrorKind {
-    BuildErrorKind::TensorShape {
-        name: name.to_owned(),
-        expected,
-        found: Shape::fixed(found).to_string(),
-    }
+    BuildErrorKind::TensorShape { name: name.to_owned(), expected, found: Shape::fixed(found).to_string() }
 }
 
 fn slot_error(slot: SlotId, expected: &str, found: &SlotKind) -> BuildErrorKind {

@@ -48,7 +48,7 @@ impl UnaryOp {
         (UnaryOp::Sin, "sin"),
         (UnaryOp::Cos, "cos"),
         (UnaryOp::Floor, "floor"),
-        (UnaryOp::Not, "not"),
+        (UnaryOp::Not, "logical_not"),
     ];
 
     /// The name in plugins and in the text form.
@@ -82,14 +82,14 @@ impl BinaryOp {
         (BinaryOp::Sub, "sub"),
         (BinaryOp::Mul, "mul"),
         (BinaryOp::Div, "div"),
-        (BinaryOp::Max, "max"),
-        (BinaryOp::Min, "min"),
+        (BinaryOp::Max, "maximum"),
+        (BinaryOp::Min, "minimum"),
         (BinaryOp::Pow, "pow"),
         (BinaryOp::Equal, "equal"),
         (BinaryOp::Less, "less"),
         (BinaryOp::LessEqual, "less_equal"),
-        (BinaryOp::And, "and"),
-        (BinaryOp::Or, "or"),
+        (BinaryOp::And, "logical_and"),
+        (BinaryOp::Or, "logical_or"),
     ];
 
     /// The name in plugins and in the text form.
@@ -115,12 +115,8 @@ pub enum ReduceOp {
 
 impl ReduceOp {
     /// Every reduction with its name in plugins and in the text form.
-    pub const ALL: [(ReduceOp, &'static str); 4] = [
-        (ReduceOp::Sum, "sum"),
-        (ReduceOp::Mean, "mean"),
-        (ReduceOp::Max, "max"),
-        (ReduceOp::Min, "min"),
-    ];
+    pub const ALL: [(ReduceOp, &'static str); 4] =
+        [(ReduceOp::Sum, "sum"), (ReduceOp::Mean, "mean"), (ReduceOp::Max, "max"), (ReduceOp::Min, "min")];
 
     /// The name in plugins and in the text form.
     pub fn name(self) -> &'static str {
@@ -421,7 +417,9 @@ impl Op {
                 std::iter::once(weight.as_str()).chain(bias.as_deref()).collect()
             }
             Op::RmsNorm { weight, .. } => weight.as_deref().into_iter().collect(),
-            Op::LayerNorm { weight, bias, .. } => weight.as_deref().into_iter().chain(bias.as_deref()).collect(),
+            Op::LayerNorm { weight, bias, .. } => {
+                weight.as_deref().into_iter().chain(bias.as_deref()).collect()
+            }
             Op::Attention { sinks, .. } => sinks.as_deref().into_iter().collect(),
             Op::Moe { gate, up, down, .. } => vec![gate, up, down],
             Op::Scan { body, .. } => body.nodes.iter().flat_map(|node| node.op.tensors()).collect(),

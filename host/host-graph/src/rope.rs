@@ -3,7 +3,7 @@
 //! Tables are built with float32 operations, as the reference implementations do: rounding a double-precision
 //! table differs in the last place in about a quarter of the entries.
 
-use std::f32::consts::PI;
+use std::f64::consts::PI;
 
 /// Which elements form a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +45,8 @@ pub enum RopeFrequencies {
         beta_slow: f32,
         /// Context length of the original training.
         original_max_position_embeddings: f32,
+        /// Whether the bounds of the blend are rounded to whole pairs (as published; gpt-oss does not).
+        truncate: bool,
     },
     /// LongRoPE: each frequency divided by its own factor.
     LongRope {
@@ -92,48 +94,58 @@ impl RopeSpec {
 
     /// Radians a position, one a pair: `[dims / 2]`.
     pub fn inverse_frequencies(&self) -> Vec<f32> {
-        let n = self.dims / 2;
         let divisor = match self.frequencies {
             RopeFrequencies::Proportional { full_dims, .. } => full_dims,
             _ => self.dims,
         };
-        let plain = (0..n).map(|i| 1.0 / self.theta.powf((2 * i) as f32 / divisor as f32));
+        // theta^(2i/d): how many positions one radian takes.
+        let radian = |i: usize| self.theta.powf((2 * i) as f32 / divisor as f32);
+        let pairs = 0..self.dims / 2;
         match &self.frequencies {
-            RopeFrequencies::Default => plain.collect(),
+            RopeFrequencies::Default => pairs.map(|i| 1.0 / radian(i)).collect(),
             RopeFrequencies::Linear { factor } | RopeFrequencies::Proportional { factor, .. } => {
-                plain.map(|f| f / factor).collect()
+                pairs.map(|i| 1.0 / radian(i) / factor).collect()
             }
-            RopeFrequencies::LongRope { factors } => plain.zip(factors).map(|(f, by)| f / by).collect(),
+            RopeFrequencies::LongRope { factors } => {
+                pairs.zip(factors).map(|(i, factor)| 1.0 / (factor * radian(i))).collect()
+            }
             RopeFrequencies::Llama3 {
                 factor,
-                low_freq_factor,
-                high_freq_factor,
+                low_freq_factor: low,
+                high_freq_factor: high,
                 original_max_position_embeddings: original,
-            } => plain.map(|f| llama3(f, *factor, *low_freq_factor, *high_freq_factor, *original)).collect(),
+            } => pairs.map(|i| llama3(1.0 / radian(i), *factor, *low, *high, *original)).collect(),
             RopeFrequencies::Yarn {
                 factor,
                 beta_fast,
                 beta_slow,
                 original_max_position_embeddings: original,
+                truncate,
             } => {
-                let (low, high) = self.yarn_range(*beta_fast, *beta_slow, *original);
-                plain.enumerate().map(|(i, f)| yarn(f, *factor, (i as f32 - low) / (high - low))).collect()
+                let (low, width) = self.yarn_blend([*beta_fast, *beta_slow], *original, *truncate);
+                pairs.map(|i| yarn(radian(i), *factor, (i as f32 - low) / width)).collect()
             }
         }
     }
 
-    fn yarn_range(&self, beta_fast: f32, beta_slow: f32, original: f32) -> (f32, f32) {
-        let d = self.dims as f32;
-        let correction =
-            |rotations: f32| d * (original / (rotations * 2.0 * PI)).ln() / (2.0 * self.theta.ln());
-        let low = correction(beta_fast).floor().max(0.0);
-        let high = correction(beta_slow).ceil().min(d - 1.0);
-        if low == high { (low, high + 0.001) } else { (low, high) }
+    /// The first pair of the blend and the number of pairs it spans.
+    ///
+    /// The references compute both in double precision; only the ramp itself is float32.
+    fn yarn_blend(&self, betas: [f32; 2], original: f32, truncate: bool) -> (f32, f32) {
+        let d = self.dims as f64;
+        let [low, high] = betas.map(|rotations| {
+            let ratio = f64::from(original) / (f64::from(rotations) * 2.0 * PI);
+            d * ratio.ln() / (2.0 * f64::from(self.theta).ln())
+        });
+        let (low, high) = if truncate { (low.floor(), high.ceil()) } else { (low, high) };
+        let (low, high) = (low.max(0.0), high.min(d - 1.0));
+        let width = if low == high { 0.001 } else { high - low };
+        (low as f32, width as f32)
     }
 }
 
 fn llama3(f: f32, factor: f32, low: f32, high: f32, original: f32) -> f32 {
-    let wavelength = 2.0 * PI / f;
+    let wavelength = 2.0 * PI as f32 / f;
     if wavelength > original / low {
         f / factor
     } else if wavelength < original / high {
@@ -144,7 +156,7 @@ fn llama3(f: f32, factor: f32, low: f32, high: f32, original: f32) -> f32 {
     }
 }
 
-fn yarn(f: f32, factor: f32, ramp: f32) -> f32 {
+fn yarn(radian: f32, factor: f32, ramp: f32) -> f32 {
     let extrapolated = 1.0 - ramp.clamp(0.0, 1.0);
-    (f / factor) * (1.0 - extrapolated) + f * extrapolated
+    1.0 / (factor * radian) * (1.0 - extrapolated) + 1.0 / radian * extrapolated
 }

@@ -66,8 +66,10 @@ impl Shape {
     }
 
     /// Elements of one token (or of the whole value when it has no symbolic dimension).
+    ///
+    /// Stays at `usize::MAX` instead of overflowing; the builder accepts no such value.
     pub fn item_len(&self) -> usize {
-        self.item().iter().product()
+        self.item().iter().fold(1, |product: usize, n| product.saturating_mul(*n))
     }
 
     /// The last dimension, if it is fixed.

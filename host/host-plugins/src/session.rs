@@ -51,6 +51,15 @@ impl GraphSession {
         self.remember(result)
     }
 
+    /// The same elements with other fixed dimensions; B and T stay.
+    ///
+    /// # Errors
+    /// As [`GraphSession::add`].
+    pub fn reshape(&mut self, x: Value, dims: &[usize]) -> Result<Value, BuildError> {
+        let shape = self.shape(x)?.with_item(dims);
+        self.add(Op::Reshape { shape }, &[x])
+    }
+
     /// Cuts a value into parts along one axis.
     ///
     /// # Errors

@@ -1,0 +1,204 @@
+//! `config.json` as a script sees it: typed access whose errors name key, expected and found.
+//!
+//! The Rust SDK's `Config` has the same functions with the same meaning. A key with the value `null` counts
+//! as absent.
+
+use std::collections::HashSet;
+
+use host_plugins::{Budget, FieldProblem, harmless_config_keys};
+use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
+use serde_json::{Map, Value as Json};
+
+use crate::args::Args;
+use crate::fault::{Raised, calling_place};
+
+/// An object of `config.json`.
+#[derive(Clone, Debug)]
+pub(crate) struct Config {
+    object: Map<String, Json>,
+    /// Keys from the top with a final dot; empty for the top.
+    path: String,
+}
+
+impl Config {
+    /// Reads the text of `config.json`.
+    pub(crate) fn parse(text: &str, budget: &Budget) -> std::result::Result<Self, Vec<FieldProblem>> {
+        let refuse = |expected: String, found: String| {
+            vec![FieldProblem { path: "config.json".to_owned(), expected, found }]
+        };
+        if text.len() > budget.config_bytes {
+            return Err(refuse(format!("at most {} bytes", budget.config_bytes), text.len().to_string()));
+        }
+        match serde_json::from_str(text) {
+            Ok(Json::Object(object)) => Ok(Config { object, path: String::new() }),
+            Ok(other) => Err(refuse("a JSON object".to_owned(), shown(Some(&other)))),
+            Err(error) => Err(refuse("JSON".to_owned(), error.to_string())),
+        }
+    }
+
+    fn get(&self, key: &str) -> Option<&Json> {
+        self.object.get(key).filter(|value| !value.is_null())
+    }
+
+    fn problem(&self, key: &str, expected: &str) -> FieldProblem {
+        FieldProblem {
+            path: format!("{}{key}", self.path),
+            expected: expected.to_owned(),
+            found: shown(self.get(key)),
+        }
+    }
+
+    fn read<T>(
+        &self,
+        lua: &Lua,
+        key: &str,
+        expected: &str,
+        read: impl Fn(&Json) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        read(value).map(Some).ok_or_else(|| self.invalid(lua, key, expected))
+    }
+
+    fn invalid(&self, lua: &Lua, key: &str, expected: &str) -> mlua::Error {
+        Raised::InvalidConfig(vec![self.problem(key, expected)], calling_place(lua)).into_lua()
+    }
+
+    fn unsupported(&self, lua: &Lua, key: &str, expected: &str) -> mlua::Error {
+        Raised::Unsupported(vec![self.problem(key, expected)], calling_place(lua)).into_lua()
+    }
+
+    /// Refuses keys that neither the plugin nor every plugin knows.
+    fn refuse_unknown(&self, lua: &Lua, known: &[String]) -> Result<()> {
+        let harmless: HashSet<_> =
+            if self.path.is_empty() { harmless_config_keys().collect() } else { HashSet::new() };
+        let is_unknown = |key: &&String| {
+            self.get(key).is_some() && !known.contains(key) && !harmless.contains(key.as_str())
+        };
+        let fields: Vec<_> = self
+            .object
+            .keys()
+            .filter(is_unknown)
+            .map(|key| self.problem(key, "a key that this plugin knows"))
+            .collect();
+        if fields.is_empty() {
+            return Ok(());
+        }
+        Err(Raised::Unsupported(fields, calling_place(lua)).into_lua())
+    }
+}
+
+const WHOLE: &str = "a whole number of at least 0";
+const NUMBER: &str = "a number";
+const TRUTH: &str = "true or false";
+const TEXT: &str = "a string";
+const OBJECT: &str = "an object";
+
+impl UserData for Config {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        typed(methods, ["usize", "optional_usize", "usize_or"], WHOLE, whole);
+        typed(methods, ["number", "optional_number", "number_or"], NUMBER, Json::as_f64);
+        typed(methods, ["bool", "optional_bool", "bool_or"], TRUTH, Json::as_bool);
+        typed(methods, ["str", "optional_str", "str_or"], TEXT, |json| json.as_str().map(str::to_owned));
+        list(methods, "usizes", "a list of whole numbers", whole);
+        list(methods, "numbers", "a list of numbers", Json::as_f64);
+        list(methods, "strs", "a list of strings", |json| json.as_str().map(str::to_owned));
+        methods.add_method("has", |lua, config, values: MultiValue| {
+            let key = one_key(lua, "has", values)?;
+            Ok(config.get(&key).is_some())
+        });
+        methods.add_method("object", |lua, config, values: MultiValue| {
+            let key = one_key(lua, "object", values)?;
+            let object = config.read(lua, &key, OBJECT, |json| json.as_object().cloned())?;
+            Ok(object.map(|object| Config { object, path: format!("{}{key}.", config.path) }))
+        });
+        methods.add_method("keys", |lua, config, values: MultiValue| {
+            Args::new(lua, "keys", values).end()?;
+            Ok(config.object.keys().cloned().collect::<Vec<_>>())
+        });
+        methods.add_method("refuse_unknown", |lua, config, values: MultiValue| {
+            let mut args = Args::new(lua, "refuse_unknown", values);
+            let known = args.texts("known")?;
+            args.end()?;
+            config.refuse_unknown(lua, &known)
+        });
+        methods.add_method("invalid", |lua, config, values: MultiValue| -> Result<()> {
+            let (key, expected) = key_and_text(lua, "invalid", values)?;
+            Err(config.invalid(lua, &key, &expected))
+        });
+        methods.add_method("unsupported", |lua, config, values: MultiValue| -> Result<()> {
+            let (key, expected) = key_and_text(lua, "unsupported", values)?;
+            Err(config.unsupported(lua, &key, &expected))
+        });
+    }
+}
+
+/// The required form, the one that may be absent, and the one with a default.
+fn typed<M, T>(
+    methods: &mut M,
+    names: [&'static str; 3],
+    expected: &'static str,
+    read: fn(&Json) -> Option<T>,
+) where
+    M: UserDataMethods<Config>,
+    T: mlua::IntoLua + 'static,
+{
+    let [required, optional, or] = names;
+    methods.add_method(required, move |lua, config, values: MultiValue| {
+        let key = one_key(lua, required, values)?;
+        let found = config.read(lua, &key, expected, read)?;
+        found.ok_or_else(|| config.invalid(lua, &key, expected))
+    });
+    methods.add_method(optional, move |lua, config, values: MultiValue| {
+        let key = one_key(lua, optional, values)?;
+        config.read(lua, &key, expected, read)
+    });
+    methods.add_method(or, move |lua, config, values: MultiValue| {
+        let mut args = Args::new(lua, or, values);
+        let (key, default) = (args.text("key")?, args.any());
+        args.end()?;
+        match config.read(lua, &key, expected, read)? {
+            Some(value) => value.into_lua(lua),
+            None => Ok(default),
+        }
+    });
+}
+
+fn list<M, T>(methods: &mut M, name: &'static str, expected: &'static str, read: fn(&Json) -> Option<T>)
+where
+    M: UserDataMethods<Config>,
+    T: mlua::IntoLua + 'static,
+{
+    methods.add_method(name, move |lua, config, values: MultiValue| {
+        let key = one_key(lua, name, values)?;
+        config.read(lua, &key, expected, |json| json.as_array()?.iter().map(read).collect::<Option<Vec<_>>>())
+    });
+}
+
+fn one_key(lua: &Lua, function: &'static str, values: MultiValue) -> Result<String> {
+    let mut args = Args::new(lua, function, values);
+    let key = args.text("key")?;
+    args.end()?;
+    Ok(key)
+}
+
+fn key_and_text(lua: &Lua, function: &'static str, values: MultiValue) -> Result<(String, String)> {
+    let mut args = Args::new(lua, function, values);
+    let pair = (args.text("key")?, args.text("expected")?);
+    args.end()?;
+    Ok(pair)
+}
+
+/// A whole number as the wire carries it: 32 bits.
+fn whole(json: &Json) -> Option<u32> {
+    u32::try_from(json.as_u64()?).ok()
+}
+
+/// A value as an error shows it, short.
+fn shown(value: Option<&Json>) -> String {
+    let Some(value) = value else { return "nothing".to_owned() };
+    let text = value.to_string();
+    if text.chars().count() <= 60 {
+        return text;
+    }
+    text.chars().take(60).chain("…".chars()).collect()
+}

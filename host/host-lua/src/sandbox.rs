@@ -1,0 +1,66 @@
+//! The state in which a script runs.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use mlua::chunk::{ChunkMode, Compiler};
+use mlua::{Lua, LuaOptions, Result, StdLib, Variadic, VmState};
+
+use crate::builder::SharedSession;
+use crate::fault::Raised;
+
+/// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
+const REMOVED: [&str; 12] = [
+    "collectgarbage",
+    "dofile",
+    "gcinfo",
+    "getfenv",
+    "load",
+    "loadfile",
+    "loadstring",
+    "newproxy",
+    "require",
+    "setfenv",
+    "debug",
+    "os",
+];
+
+/// Members of `math` that give another number in each run.
+const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
+
+/// What published configs tell in many ways, read once for all scripts.
+static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    let source = include_str!("../../../plugin-sdk/lua/prelude.luau");
+    Compiler::new().compile(source).expect("the prelude is part of this program and its tests load it")
+});
+
+/// A fresh state with nothing but the plain libraries, frozen.
+pub(crate) fn fresh_state(
+    memory_bytes: usize,
+    is_expired: Arc<AtomicBool>,
+    session: &SharedSession,
+) -> Result<Lua> {
+    let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8 | StdLib::BUFFER;
+    let lua = Lua::new_with(libraries, LuaOptions::new())?;
+    lua.set_memory_limit(memory_bytes)?;
+    let globals = lua.globals();
+    for name in REMOVED {
+        globals.raw_remove(name)?;
+    }
+    let math: mlua::Table = globals.get("math")?;
+    for name in REMOVED_MATH {
+        math.raw_remove(name)?;
+    }
+    let log = Arc::clone(session);
+    let print = lua.create_function(move |lua, values: Variadic<mlua::Value>| {
+        let words: Vec<_> = values.iter().map(mlua::Value::to_string).collect::<Result<_>>()?;
+        crate::builder::log(lua, &log, &words.join("\t"))
+    })?;
+    globals.set("print", print)?;
+    lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
+    lua.sandbox(true)?;
+    lua.set_interrupt(move |_| {
+        if is_expired.load(Ordering::Relaxed) { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
+    });
+    Ok(lua)
+}
