@@ -1,1 +1,31 @@
-//! To be written.
+//! Requests in, tokens out: many sequences run through one executable as one ragged batch.
+//!
+//! [`Engine`] is a plain value: it is given requests, advances every sequence by one [`Engine::step`] at a
+//! time and hands back what happened. It starts no thread, reads no clock and opens no file; a [`Driver`] puts
+//! it on a thread of its own for callers that want channels.
+//!
+//! What a request gets does not depend on its neighbours: which rows share a step changes no logits, and the
+//! draws of a row are a function of its own seed and position.
+
+mod driver;
+mod engine;
+mod error;
+mod logprobs;
+mod random;
+mod request;
+mod row;
+mod sampler;
+mod schedule;
+mod sessions;
+
+#[cfg(test)]
+mod fake;
+#[cfg(test)]
+mod tests;
+
+pub use driver::{Driver, RequestHandle};
+pub use engine::{Engine, EngineOptions};
+pub use error::EngineError;
+pub use logprobs::{TokenLogprobs, token_logprobs};
+pub use request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId, Usage};
+pub use sampler::{SampleError, Sampler};

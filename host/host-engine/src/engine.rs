@@ -1,0 +1,272 @@
+//! The step loop as a value: requests join, every sequence advances, rows leave.
+
+use std::collections::VecDeque;
+
+use host_core::{FinishReason, Report, Reported};
+use host_device::{DeviceError, Executable, LogitsFor, RunError, TokenRun};
+
+use crate::error::EngineError;
+use crate::request::{Event, Outcome, Request, RequestId, SessionId, Usage};
+use crate::row::{Row, Waiting};
+use crate::sampler::Sampler;
+use crate::schedule::{Share, plan};
+use crate::sessions::{Held, Sessions, rewind};
+
+/// What a composition says of the loop; the same values that the executable was compiled with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineOptions {
+    /// Tokens of one sequence: prompt and generated.
+    pub context_tokens: usize,
+    /// New tokens of one step, all sequences together.
+    pub max_step_tokens: usize,
+}
+
+/// Runs requests through one executable.
+pub struct Engine {
+    executable: Box<dyn Executable>,
+    options: EngineOptions,
+    waiting: VecDeque<Waiting>,
+    /// In the order of their requests.
+    rows: Vec<Row>,
+    sessions: Sessions,
+    n_requests: u64,
+    n_steps: u64,
+}
+
+impl Engine {
+    /// An engine without requests.
+    ///
+    /// # Panics
+    /// When a value of `options` is 0: no composition has that.
+    pub fn new(executable: Box<dyn Executable>, options: EngineOptions) -> Self {
+        assert!(
+            options.context_tokens > 0 && options.max_step_tokens > 0,
+            "options without room: {options:?}"
+        );
+        Engine {
+            executable,
+            options,
+            waiting: VecDeque::new(),
+            rows: Vec::new(),
+            sessions: Sessions::default(),
+            n_requests: 0,
+            n_steps: 0,
+        }
+    }
+
+    /// The executable, for its memory plan and signatures.
+    pub fn executable(&self) -> &dyn Executable {
+        &*self.executable
+    }
+
+    /// Whether no request runs or waits.
+    pub fn is_idle(&self) -> bool {
+        self.rows.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Opens a session: its requests, one at a time, continue in one sequence.
+    ///
+    /// Between requests a session holds one of the executable's `max_sequences`.
+    pub fn open_session(&mut self) -> SessionId {
+        self.sessions.open()
+    }
+
+    /// Forgets a session and frees its sequence.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSession`], [`EngineError::SessionBusy`].
+    pub fn close_session(&mut self, id: SessionId) -> Result<(), EngineError> {
+        if let Some(held) = self.sessions.close(id)? {
+            self.executable.release(held.sequence);
+        }
+        Ok(())
+    }
+
+    /// Takes a request in; it joins at the next step that has a sequence for it.
+    ///
+    /// # Errors
+    /// An empty, too long or out-of-range prompt, settings outside their ranges, an unknown or busy session.
+    pub fn submit(&mut self, request: Request) -> Result<RequestId, EngineError> {
+        self.check(&request)?;
+        let sampler = Sampler::new(request.sampling.clone())?;
+        if let Some(session) = request.session {
+            self.sessions.begin(session)?;
+        }
+        let id = RequestId(self.n_requests);
+        self.n_requests += 1;
+        self.waiting.push_back(Waiting { id, request, sampler });
+        Ok(id)
+    }
+
+    fn check(&self, request: &Request) -> Result<(), EngineError> {
+        let n_vocab = self.executable.n_vocab();
+        let found = request.prompt_ids.len();
+        if found == 0 {
+            return Err(EngineError::EmptyPrompt);
+        }
+        if found > self.options.context_tokens {
+            return Err(EngineError::PromptTooLong { found, limit: self.options.context_tokens });
+        }
+        if let Some(index) = request.prompt_ids.iter().position(|token| *token as usize >= n_vocab) {
+            return Err(EngineError::PromptToken { index, token: request.prompt_ids[index], n_vocab });
+        }
+        if request.max_tokens == 0 {
+            return Err(EngineError::NoTokens);
+        }
+        match request.logprobs {
+            Some(found) if found > n_vocab => Err(EngineError::TooManyLogprobs { found, n_vocab }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Advances every request by one step and tells what happened.
+    ///
+    /// Cancelled requests leave first, waiting ones join while there are sequences, then one ragged batch runs.
+    /// Does nothing when idle.
+    pub fn step(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        self.drop_cancelled(&mut events);
+        self.admit(&mut events);
+        self.advance(&mut events);
+        self.sweep(&mut events);
+        events
+    }
+
+    fn drop_cancelled(&mut self, events: &mut Vec<Event>) {
+        for row in self.rows.iter_mut().filter(|row| row.request.cancel.is_cancelled()) {
+            row.end = Some(Ok(FinishReason::Cancelled));
+        }
+        self.sweep(events);
+        let is_cancelled = |waiting: &Waiting| waiting.request.cancel.is_cancelled();
+        while let Some(index) = self.waiting.iter().position(is_cancelled) {
+            self.refuse(index, Ok(FinishReason::Cancelled), events);
+        }
+    }
+
+    /// Ends a request that has no sequence yet.
+    fn refuse(&mut self, index: usize, end: Result<FinishReason, Report>, events: &mut Vec<Event>) {
+        let Some(Waiting { id, request, .. }) = self.waiting.remove(index) else { return };
+        if let Some(session) = request.session {
+            self.sessions.end(session, None);
+        }
+        let usage = Usage { prompt_tokens: request.prompt_ids.len(), ..Usage::default() };
+        events.push(Event { request: id, outcome: last_outcome(end, usage) });
+    }
+
+    /// Gives sequences to waiting requests, first come first served.
+    fn admit(&mut self, events: &mut Vec<Event>) {
+        while let Some(next) = self.waiting.front() {
+            let joined = match next.request.session.and_then(|session| self.sessions.take(session)) {
+                Some(held) => rewind(&mut *self.executable, held, &next.request.prompt_ids),
+                None => self.executable.new_sequence().map(|sequence| (sequence, 0)),
+            };
+            match joined {
+                Ok((sequence, n_reused)) => {
+                    let waiting = self.waiting.pop_front().expect("it was just looked at");
+                    self.rows.push(Row::new(waiting, sequence, n_reused));
+                }
+                // A row that leaves makes room.
+                Err(DeviceError::TooManySequences { .. }) if !self.rows.is_empty() => return,
+                Err(error) => self.refuse(0, Err(error.report()), events),
+            }
+        }
+    }
+
+    /// Runs one batch; a row that the device refuses is taken out and the rest runs without it.
+    fn advance(&mut self, events: &mut Vec<Event>) {
+        let mut shares = plan(&self.rows, self.options.max_step_tokens);
+        self.n_steps += 1;
+        while !shares.is_empty() {
+            let runs = runs(&self.rows, &shares);
+            match self.executable.step(&runs) {
+                Ok(logits) => {
+                    let mut logits_row = 0;
+                    for share in &shares {
+                        let row = &mut self.rows[share.row];
+                        row.n_computed += share.n_tokens;
+                        row.served_at = self.n_steps;
+                        if !share.is_last {
+                            continue;
+                        }
+                        if let Some(outcome) = row.take_token(logits, logits_row, self.options.context_tokens)
+                        {
+                            events.push(Event { request: row.id, outcome });
+                        }
+                        logits_row += 1;
+                    }
+                    return;
+                }
+                Err(DeviceError::Run { index, kind }) if index < shares.len() => {
+                    let row = &mut self.rows[shares.remove(index).row];
+                    row.end = Some(refused_run(row, kind));
+                }
+                Err(error) => return self.fail_all(&error.report()),
+            }
+        }
+    }
+
+    /// The executable failed: what it holds of any sequence is not to be trusted.
+    fn fail_all(&mut self, report: &Report) {
+        for row in &mut self.rows {
+            row.end = Some(Err(report.clone()));
+            row.is_sound = false;
+        }
+        for held in self.sessions.take_all() {
+            self.executable.release(held.sequence);
+        }
+    }
+
+    /// Lets the rows leave that have ended.
+    fn sweep(&mut self, events: &mut Vec<Event>) {
+        while let Some(index) = self.rows.iter().position(|row| row.end.is_some()) {
+            let mut row = self.rows.remove(index);
+            let end = row.end.take().expect("the row has ended");
+            events.push(Event { request: row.id, outcome: last_outcome(end, row.usage()) });
+            self.leave(row);
+        }
+    }
+
+    /// Gives a row's sequence back to its session, or frees it.
+    fn leave(&mut self, row: Row) {
+        let Row { sequence, mut tokens, n_computed, is_sound, request, .. } = row;
+        tokens.truncate(n_computed);
+        let held = match request.session {
+            Some(_) if is_sound => Some(Held { sequence, tokens }),
+            _ => {
+                self.executable.release(sequence);
+                None
+            }
+        };
+        if let Some(session) = request.session {
+            self.sessions.end(session, held);
+        }
+    }
+}
+
+/// The token runs of a step.
+fn runs<'a>(rows: &'a [Row], shares: &[Share]) -> Vec<TokenRun<'a>> {
+    let run = |share: &Share| {
+        let row = &rows[share.row];
+        TokenRun {
+            sequence: row.sequence,
+            tokens: &row.tokens[row.n_computed..row.n_computed + share.n_tokens],
+            logits: if share.is_last { LogitsFor::Last } else { LogitsFor::None },
+        }
+    };
+    shares.iter().map(run).collect()
+}
+
+/// How a row ends whose run the device refuses: a full context after some tokens is an ordinary end.
+fn refused_run(row: &Row, kind: RunError) -> Result<FinishReason, Report> {
+    match kind {
+        RunError::Context { .. } if row.is_decoding() => Ok(FinishReason::Length),
+        kind => Err(kind.report()),
+    }
+}
+
+fn last_outcome(end: Result<FinishReason, Report>, usage: Usage) -> Outcome {
+    match end {
+        Ok(reason) => Outcome::Finished { reason, usage },
+        Err(report) => Outcome::Failed(report),
+    }
+}

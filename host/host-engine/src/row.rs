@@ -1,0 +1,112 @@
+//! One running request: its tokens, how many of them the device holds, and how it ends.
+
+use host_core::{FinishReason, Report, Reported};
+use host_device::{Logits, SequenceId};
+
+use crate::error::EngineError;
+use crate::logprobs::token_logprobs;
+use crate::request::{Outcome, Request, RequestId, Usage};
+use crate::sampler::Sampler;
+
+/// A request that was checked and has no sequence yet.
+pub(crate) struct Waiting {
+    pub(crate) id: RequestId,
+    pub(crate) request: Request,
+    pub(crate) sampler: Sampler,
+}
+
+/// A request with a sequence on the device.
+pub(crate) struct Row {
+    pub(crate) id: RequestId,
+    pub(crate) sequence: SequenceId,
+    /// What was asked; the prompt has moved to `tokens`.
+    pub(crate) request: Request,
+    sampler: Sampler,
+    /// The prompt, then what was generated.
+    pub(crate) tokens: Vec<u32>,
+    n_prompt: usize,
+    n_reused: usize,
+    /// How many of `tokens` the sequence holds.
+    pub(crate) n_computed: usize,
+    /// The step that advanced it last, so that rows take turns when a step has no room for all.
+    pub(crate) served_at: u64,
+    /// Whether the device's sequence can be trusted to hold the first `n_computed` tokens.
+    pub(crate) is_sound: bool,
+    /// Set when the row is to leave: the reason, or what went wrong.
+    pub(crate) end: Option<Result<FinishReason, Report>>,
+}
+
+impl Row {
+    /// A row whose sequence holds the first `n_reused` tokens of the prompt.
+    pub(crate) fn new(waiting: Waiting, sequence: SequenceId, n_reused: usize) -> Self {
+        let Waiting { id, mut request, sampler } = waiting;
+        let tokens = std::mem::take(&mut request.prompt_ids);
+        let n_prompt = tokens.len();
+        Row {
+            id,
+            sequence,
+            request,
+            sampler,
+            tokens,
+            n_prompt,
+            n_reused,
+            n_computed: n_reused,
+            served_at: 0,
+            is_sound: true,
+            end: None,
+        }
+    }
+
+    /// Tokens that the sequence does not hold yet; at least one while the row runs.
+    pub(crate) fn n_pending(&self) -> usize {
+        self.tokens.len() - self.n_computed
+    }
+
+    /// Whether a token was generated, so that each step brings one more.
+    pub(crate) fn is_decoding(&self) -> bool {
+        self.tokens.len() > self.n_prompt
+    }
+
+    pub(crate) fn usage(&self) -> Usage {
+        Usage {
+            prompt_tokens: self.n_prompt,
+            reused_tokens: self.n_reused,
+            generated_tokens: self.tokens.len() - self.n_prompt,
+        }
+    }
+
+    /// Chooses the next token from row `logits_row`; `None` when the row ends without one.
+    ///
+    /// Sets [`Row::end`] where this was the last token.
+    pub(crate) fn take_token(
+        &mut self,
+        logits: &dyn Logits,
+        logits_row: usize,
+        context_tokens: usize,
+    ) -> Option<Outcome> {
+        let step = (self.tokens.len() - self.n_prompt) as u64;
+        let token_id = match self.sampler.sample(logits, logits_row, &self.tokens, step) {
+            Ok(token_id) => token_id,
+            Err(source) => {
+                let position = self.tokens.len();
+                self.end = Some(Err(EngineError::Sample { position, source }.report()));
+                return None;
+            }
+        };
+        if !self.request.ignore_eos && self.request.stop_token_ids.contains(&token_id) {
+            self.end = Some(Ok(FinishReason::Stop));
+            return None;
+        }
+        let logprobs = self.request.logprobs.map(|n| {
+            let mut raw = Vec::new();
+            logits.read(logits_row, &mut raw);
+            token_logprobs(&raw, token_id, n)
+        });
+        self.tokens.push(token_id);
+        let is_full = self.tokens.len() > context_tokens;
+        if is_full || self.usage().generated_tokens == self.request.max_tokens {
+            self.end = Some(Ok(FinishReason::Length));
+        }
+        Some(Outcome::Token { token_id, logprobs })
+    }
+}
