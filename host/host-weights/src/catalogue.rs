@@ -99,7 +99,9 @@ impl fmt::Display for Encoding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Encoding::Dense(dtype) => write!(f, "{dtype}"),
-            Encoding::Affine { bits, group_size, .. } => write!(f, "affine {bits}-bit, groups of {group_size}"),
+            Encoding::Affine { bits, group_size, .. } => {
+                write!(f, "affine {bits}-bit, groups of {group_size}")
+            }
             Encoding::FloatGroups { mode, group_size } => {
                 write!(f, "{}, groups of {group_size}", mode.name())
             }

@@ -79,7 +79,11 @@ impl ModelPath {
         })?;
         if kind.is_dir() {
             let found = path.join("config.json").is_file();
-            return if found { Ok(ModelPath::Folder) } else { Err(not_a_model("a folder without config.json")) };
+            return if found {
+                Ok(ModelPath::Folder)
+            } else {
+                Err(not_a_model("a folder without config.json"))
+            };
         }
         if !kind.is_file() {
             return Err(not_a_model("neither a file nor a folder"));

@@ -91,9 +91,13 @@ fn map_file(path: &Path) -> Result<Mmap, WeightsError> {
 }
 
 #[cfg(unix)]
-#[expect(unsafe_code, reason = "discarding pages is unsafe for private mappings; this one is shared and read-only")]
+#[expect(
+    unsafe_code,
+    reason = "discarding pages is unsafe for private mappings; this one is shared and read-only"
+)]
 fn discard(map: &Mmap, range: Range<usize>) {
     // SAFETY: the mapping is shared, file-backed and never written, so dropped pages are read from the file
     // again on the next access and keep their contents. A refusal by the system changes nothing.
-    let _ = unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
+    let _ =
+        unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, range.start, range.len()) };
 }

@@ -89,9 +89,9 @@ impl Quantization {
     pub fn from_config(config: &Map<String, Value>) -> Result<Option<Quantization>, QuantizationFault> {
         let text = config.get("text_config").and_then(Value::as_object);
         let mut blocks = [Some(config), text].into_iter().flatten().flat_map(|level| {
-            BLOCK_KEYS.into_iter().filter_map(|key| {
-                level.get(key).filter(|block| !block.is_null()).map(|block| (key, block))
-            })
+            BLOCK_KEYS
+                .into_iter()
+                .filter_map(|key| level.get(key).filter(|block| !block.is_null()).map(|block| (key, block)))
         });
         let Some((first_key, first)) = blocks.next() else { return Ok(None) };
         if let Some((other_key, _)) = blocks.find(|(_, other)| *other != first) {
@@ -150,9 +150,8 @@ impl QuantSpec {
         let group_size = count("group_size", inherited.map(|spec| spec.group_size as u64))?;
         let mode = match fields.get("mode") {
             None => inherited.map_or(QuantMode::Affine, |spec| spec.mode),
-            Some(Value::String(name)) => {
-                QuantMode::from_name(name).ok_or_else(|| QuantizationFault::UnknownMode { found: name.clone() })?
-            }
+            Some(Value::String(name)) => QuantMode::from_name(name)
+                .ok_or_else(|| QuantizationFault::UnknownMode { found: name.clone() })?,
             Some(value) => {
                 return Err(QuantizationFault::WrongType {
                     at: format!("{at}.mode"),

@@ -79,7 +79,9 @@ impl Stored {
             (Stored::Blocks { at, kind, order }, Encoding::Affine { .. }) => {
                 Tensor::Affine(AffineTensor::from_blocks(shape, *kind, bytes(*at)?, *order))
             }
-            (stored, encoding) => unreachable!("the readers pair {stored:?} with its encoding, not {encoding:?}"),
+            (stored, encoding) => {
+                unreachable!("the readers pair {stored:?} with its encoding, not {encoding:?}")
+            }
         })
     }
 }

@@ -39,9 +39,8 @@ fn block(catalogue: &Catalogue) -> Option<Value> {
         *counts.entry(*form).or_insert(0) += 1;
     }
     let (commonest, _) = counts.into_iter().max_by_key(|(_, count)| *count)?;
-    let fields = |(bits, group_size): (u8, usize)| {
-        json!({ "group_size": group_size, "bits": bits, "mode": "affine" })
-    };
+    let fields =
+        |(bits, group_size): (u8, usize)| json!({ "group_size": group_size, "bits": bits, "mode": "affine" });
     let overrides = modules.into_iter().filter(|(_, form)| *form != commonest);
     let mut block: Map<String, Value> =
         overrides.map(|(module, form)| (module.to_owned(), fields(form))).collect();

@@ -108,7 +108,8 @@ struct Partial {
 impl Partial {
     fn beside(out: &Path) -> Option<Partial> {
         let name = out.file_name()?;
-        let parent = out.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
+        let parent =
+            out.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
         let parent = parent.filter(|parent| parent.is_dir())?;
         let mut hidden = OsString::from(".");
         hidden.push(name);

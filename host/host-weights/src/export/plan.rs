@@ -53,7 +53,9 @@ pub(super) fn plan(checkpoint: &Checkpoint) -> Result<Vec<Planned>, PlanError> {
     let mut entries = Vec::new();
     for info in checkpoint.catalogue() {
         match info.encoding {
-            Encoding::Dense(dtype) => entries.push(entry(&info.name, info, Part::Numbers, dtype, info.shape.clone())),
+            Encoding::Dense(dtype) => {
+                entries.push(entry(&info.name, info, Part::Numbers, dtype, info.shape.clone()))
+            }
             Encoding::Affine { bits, group_size, .. } => {
                 let dtype = scale_dtype(checkpoint, info).map_err(PlanError::Read)?;
                 entries.extend(quantised(info, bits, group_size, dtype, &[Part::Scales, Part::Biases])?);
@@ -63,9 +65,8 @@ pub(super) fn plan(checkpoint: &Checkpoint) -> Result<Vec<Planned>, PlanError> {
             }
         }
     }
-    entries.sort_by(|a, b| {
-        (b.dtype.size_bytes().cmp(&a.dtype.size_bytes())).then_with(|| a.name.cmp(&b.name))
-    });
+    entries
+        .sort_by(|a, b| (b.dtype.size_bytes().cmp(&a.dtype.size_bytes())).then_with(|| a.name.cmp(&b.name)));
     Ok(entries)
 }
 

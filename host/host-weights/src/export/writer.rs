@@ -95,7 +95,8 @@ fn header(entries: &[Planned]) -> String {
     let mut begin = 0;
     for entry in entries {
         let end = begin + entry.bytes;
-        let value = json!({ "dtype": entry.dtype.name(), "shape": entry.shape, "data_offsets": [begin, end] });
+        let value =
+            json!({ "dtype": entry.dtype.name(), "shape": entry.shape, "data_offsets": [begin, end] });
         map.insert(entry.name.clone(), value);
         begin = end;
     }

@@ -127,7 +127,9 @@ impl Reported for GgufFault {
         let bytes = |count: &u64| format!("{count} bytes");
         let other_file = "use another conversion of the model";
         match self {
-            F::Empty => report("weights.empty-file").expected("a GGUF file").found("0 bytes").mend(FETCH_AGAIN),
+            F::Empty => {
+                report("weights.empty-file").expected("a GGUF file").found("0 bytes").mend(FETCH_AGAIN)
+            }
             F::NotGguf { found } => report("weights.not-gguf")
                 .expected("the magic GGUF")
                 .found(found.clone())
@@ -162,7 +164,9 @@ impl Reported for GgufFault {
                 .expected("a type from 0 to 12")
                 .found(found.to_string())
                 .mend(FETCH_AGAIN),
-            F::DuplicateKey { .. } => report("weights.duplicate-key").expected("each key once").mend(WRITE_AGAIN),
+            F::DuplicateKey { .. } => {
+                report("weights.duplicate-key").expected("each key once").mend(WRITE_AGAIN)
+            }
             F::Alignment { found } => report("weights.alignment")
                 .expected("a power of two, at most 2^20")
                 .found(found.to_string())

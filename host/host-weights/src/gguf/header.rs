@@ -141,7 +141,8 @@ impl<'a> Entry<'a> {
         // The file lists the innermost dimension first.
         dims.reverse();
         let id = cursor.u32("a tensor's type")?;
-        let ggml_type = GgmlType::from_id(id).map_err(|found| GgufFault::UnknownType { tensor: tensor(), found })?;
+        let ggml_type =
+            GgmlType::from_id(id).map_err(|found| GgufFault::UnknownType { tensor: tensor(), found })?;
         let offset = cursor.u64("a tensor's offset")?;
         if dims.contains(&0) {
             return Err(GgufFault::NoElements { tensor: tensor(), shape: dims });

@@ -161,7 +161,9 @@ impl<'a> Array<'a> {
             None => {
                 for _ in 0..count {
                     match kind {
-                        ValueType::Text => cursor.text_bytes(TEXT_LIMIT_BYTES, "a text of an array").map(drop)?,
+                        ValueType::Text => {
+                            cursor.text_bytes(TEXT_LIMIT_BYTES, "a text of an array").map(drop)?
+                        }
                         _ => Array::read(cursor, depth + 1).map(drop)?,
                     }
                 }

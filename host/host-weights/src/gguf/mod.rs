@@ -76,7 +76,8 @@ impl<'a> Model<'a> {
 pub(crate) fn read_config(path: &Path) -> Result<ModelConfig, WeightsError> {
     let file = MappedFile::open(path)?;
     let bytes = file.bytes()?;
-    let json = Header::parse(bytes).and_then(|header| config::config_json(&header, bytes)).map(|(_, json)| json);
+    let json =
+        Header::parse(bytes).and_then(|header| config::config_json(&header, bytes)).map(|(_, json)| json);
     let json = json.map_err(|source| WeightsError::Gguf { file: path.to_owned(), source })?;
     Ok(model_config(json, path))
 }
@@ -133,7 +134,11 @@ fn tensors(
 fn rotary_pairs(tensor: &HeaderTensor<'_>, heads: usize) -> Result<RowOrder, GgufFault> {
     let rows = tensor.shape[0];
     if heads == 0 || !rows.is_multiple_of(2 * heads) || (tensor.shape.len() == 1 && is_blocks(tensor)) {
-        return Err(GgufFault::HeadRows { tensor: tensor.name.to_owned(), heads, found: tensor.shape.clone() });
+        return Err(GgufFault::HeadRows {
+            tensor: tensor.name.to_owned(),
+            heads,
+            found: tensor.shape.clone(),
+        });
     }
     Ok(RowOrder::RotaryPairs { head_dim: rows / heads })
 }

@@ -70,7 +70,6 @@ fn llama3_factor(pair: usize, factor: f32, base: f32, head_dim: usize) -> f32 {
     if wavelength > ORIGINAL_CONTEXT / LOW_FREQ_FACTOR {
         return factor;
     }
-    let smooth =
-        (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR);
+    let smooth = (ORIGINAL_CONTEXT / wavelength - LOW_FREQ_FACTOR) / (HIGH_FREQ_FACTOR - LOW_FREQ_FACTOR);
     1.0 / ((1.0 - smooth) / factor + smooth)
 }

@@ -150,7 +150,8 @@ fn module_weight(
     let spec = quant
         .and_then(|quant| quant.of(module))
         .ok_or_else(|| FolderFault::NoSpec { module: module.to_owned() })?;
-    let scales = scales.ok_or_else(|| FolderFault::MissingPart { module: module.to_owned(), part: "scales" })?;
+    let scales =
+        scales.ok_or_else(|| FolderFault::MissingPart { module: module.to_owned(), part: "scales" })?;
     match (spec.mode, biases) {
         (QuantMode::Affine, None) => {
             Err(FolderFault::MissingPart { module: module.to_owned(), part: "biases" })

@@ -59,7 +59,10 @@ impl Header {
             return Err(SafetensorsFault::HeaderTooLong { found });
         }
         if found > file_bytes - LENGTH_BYTES {
-            return Err(SafetensorsFault::HeaderPastEnd { expected: found + LENGTH_BYTES, found: file_bytes });
+            return Err(SafetensorsFault::HeaderPastEnd {
+                expected: found + LENGTH_BYTES,
+                found: file_bytes,
+            });
         }
         Ok(found)
     }
@@ -74,8 +77,8 @@ impl Header {
         let json_bytes = Header::json_bytes(head, file_bytes)?;
         let data_start = LENGTH_BYTES + json_bytes;
         let json = usize::try_from(data_start).ok().and_then(|end| head.get(LENGTH_BYTES as usize..end));
-        let json = json
-            .ok_or(SafetensorsFault::HeaderPastEnd { expected: data_start, found: head.len() as u64 })?;
+        let json =
+            json.ok_or(SafetensorsFault::HeaderPastEnd { expected: data_start, found: head.len() as u64 })?;
         let Entries(entries) = serde_json::from_slice(json)
             .map_err(|error| SafetensorsFault::NotJson { detail: error.to_string() })?;
         let mut tensors = entries
@@ -115,7 +118,11 @@ fn check_cover(tensors: &[HeaderTensor], data_start: u64, file_bytes: u64) -> Re
         }
         end += tensor.bytes as u64;
         if end > file_bytes {
-            return Err(SafetensorsFault::Truncated { tensor: name.clone(), expected: end, found: file_bytes });
+            return Err(SafetensorsFault::Truncated {
+                tensor: name.clone(),
+                expected: end,
+                found: file_bytes,
+            });
         }
     }
     if end < file_bytes {
@@ -210,10 +217,17 @@ impl Entry {
         }
         if end - begin != expected {
             let found = end - begin;
-            return Err(SafetensorsFault::WrongByteRange { tensor: name, dtype, shape: self.shape, expected, found });
+            return Err(SafetensorsFault::WrongByteRange {
+                tensor: name,
+                dtype,
+                shape: self.shape,
+                expected,
+                found,
+            });
         }
         let place = begin.checked_add(data_start).filter(|begin| begin.checked_add(expected).is_some());
-        let place = place.and_then(|begin| Some((usize::try_from(begin).ok()?, usize::try_from(expected).ok()?)));
+        let place =
+            place.and_then(|begin| Some((usize::try_from(begin).ok()?, usize::try_from(expected).ok()?)));
         let Some((begin, bytes)) = place else {
             return Err(SafetensorsFault::ShapeTooLarge { tensor: name, shape: self.shape });
         };

@@ -45,7 +45,8 @@ pub(super) fn shards_of(index: &Map<String, Value>) -> Result<Shards, FolderFaul
     let mut shards = Shards::new();
     for (tensor, file) in map {
         let name = file.as_str().filter(|name| is_plain_file_name(name));
-        let name = name.ok_or_else(|| FolderFault::ShardName { tensor: tensor.clone(), found: file.to_string() })?;
+        let name =
+            name.ok_or_else(|| FolderFault::ShardName { tensor: tensor.clone(), found: file.to_string() })?;
         shards.entry(name.to_owned()).or_default().get_or_insert_default().push(tensor.clone());
     }
     Ok(shards)

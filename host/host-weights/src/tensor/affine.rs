@@ -39,7 +39,12 @@ impl<'a> AffineTensor<'a> {
         AffineTensor { shape, source: Source::Triple(triple), order: RowOrder::Published }
     }
 
-    pub(crate) fn from_blocks(shape: &'a [usize], kind: AffineBlock, bytes: &'a [u8], order: RowOrder) -> Self {
+    pub(crate) fn from_blocks(
+        shape: &'a [usize],
+        kind: AffineBlock,
+        bytes: &'a [u8],
+        order: RowOrder,
+    ) -> Self {
         AffineTensor { shape, source: Source::Blocks { kind, bytes }, order }
     }
 

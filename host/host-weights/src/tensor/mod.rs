@@ -80,3 +80,6 @@ pub(crate) fn rows_and_cols(shape: &[usize]) -> (usize, usize) {
         None => (1, 1),
     }
 }
+
+#[cfg(test)]
+mod tests;

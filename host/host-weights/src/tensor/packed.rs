@@ -40,7 +40,8 @@ fn spread<const BITS: usize>(word: u64) -> u64 {
 pub(crate) fn pack_row(bits: u8, codes: &[u8], packed: &mut [u8]) {
     let bits = usize::from(bits);
     for (eight, bytes) in codes.as_chunks::<8>().0.iter().zip(packed.chunks_exact_mut(bits)) {
-        let word = eight.iter().enumerate().fold(0_u64, |word, (i, code)| word | u64::from(*code) << (i * bits));
+        let word =
+            eight.iter().enumerate().fold(0_u64, |word, (i, code)| word | u64::from(*code) << (i * bits));
         bytes.copy_from_slice(&word.to_le_bytes()[..bits]);
     }
 }
