@@ -167,3 +167,6 @@ fn parent(path: &str) -> &str {
 fn last_name(path: &str) -> &str {
     path.rsplit_once('/').map_or(path, |(_, name)| name)
 }
+
+#[cfg(test)]
+mod tests;

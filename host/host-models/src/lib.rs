@@ -18,6 +18,8 @@
 mod choice;
 mod error;
 mod files;
+#[cfg(test)]
+mod fixtures;
 mod hub;
 mod local;
 mod pins;
@@ -34,6 +36,3 @@ pub use progress::{Progress, Step};
 pub use record::{FileRecord, LocalModel};
 pub use source::{HubSource, ModelSource, PipPackage, PipSource};
 pub use store::{Listing, ModelStore, Settings};
-
-#[cfg(test)]
-mod tests;

@@ -57,7 +57,7 @@ fn download(
     }
     progress.begin(&Step::Downloading { name: package.to_string() }, None);
     let run = start_pip(package, python, &temporary, &done)?;
-    let (status, output) = run.follow(&work, progress)?;
+    let (status, output) = run.follow(&temporary, &done, progress)?;
     if !status.success() {
         return Err(classify(package, python, &status.to_string(), &output));
     }
@@ -104,7 +104,8 @@ impl Run {
     /// Tells progress until pip ends; gives its status and all that it said.
     fn follow(
         mut self,
-        work: &Path,
+        temporary: &Path,
+        done: &Path,
         progress: &mut dyn Progress,
     ) -> Result<(ExitStatus, String), ModelsError> {
         let (sender, lines) = mpsc::channel();
@@ -120,12 +121,12 @@ impl Run {
                     output.push_str(&line);
                     output.push('\n');
                 }
-                Err(RecvTimeoutError::Timeout) => progress.advance(files::folder_size_bytes(work)),
+                Err(RecvTimeoutError::Timeout) => progress.advance(grown_bytes(temporary, done)),
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        let status = self.child.wait().doing_at("run pip in", work)?;
-        progress.advance(files::folder_size_bytes(work));
+        let status = self.child.wait().doing_at("run pip in", done)?;
+        progress.advance(grown_bytes(temporary, done));
         Ok((status, output))
     }
 }
@@ -136,6 +137,11 @@ impl Drop for Run {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// How far the download is; at its end pip copies the wheel, which must not count twice.
+fn grown_bytes(temporary: &Path, done: &Path) -> u64 {
+    files::folder_size_bytes(temporary).max(files::folder_size_bytes(done))
 }
 
 /// Reads lines on a thread of their own until the stream ends; bytes that are not UTF-8 are replaced.

@@ -137,7 +137,7 @@ fn parse_hub(text: &str) -> Result<HubSource, String> {
         _ => return Err(format!("`{repository}` is not OWNER/NAME")),
     }
     if let Some(revision) = revision {
-        let each_named = revision.split('/').all(|part| named(part));
+        let each_named = revision.split('/').all(named);
         if !each_named {
             return Err(format!("`{revision}` is not a branch, tag or commit"));
         }
@@ -280,3 +280,6 @@ impl From<ModelSource> for String {
         source.to_string()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -213,7 +213,7 @@ impl ModelStore {
         let (staged, files) = match verified {
             Ok(verified) => verified,
             Err(error) => {
-                if !resumable(&error) {
+                if !resumable(&error) || files::folder_size_bytes(&slot.partial) == 0 {
                     files::remove_folder(&slot.partial)?;
                 }
                 return Err(error);
@@ -399,3 +399,6 @@ fn slug(source_text: &str) -> String {
     let digest = files::hex(&Sha256::digest(source_text)[..6]);
     format!("{}+{digest}", readable.trim_end_matches('.'))
 }
+
+#[cfg(test)]
+mod tests;

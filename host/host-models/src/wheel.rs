@@ -202,3 +202,6 @@ fn zip_error(error: ZipError, package: &str, path: &Path) -> ModelsError {
 fn archive_error(package: &str, member: &str, error: &io::Error) -> ModelsError {
     ModelsError::Archive { package: package.to_owned(), detail: format!("`{member}`: {error}") }
 }
+
+#[cfg(test)]
+mod tests;
