@@ -6,6 +6,7 @@
 
 use std::ops::Range;
 
+use crate::features::Simd;
 use crate::kernels::entry;
 use crate::kernels::quantise::BlockMeta;
 use crate::lanes::{LANES, Lanes};
@@ -36,57 +37,82 @@ pub(crate) struct Product<'a> {
     pub(crate) residual: Option<(*const f32, usize)>,
 }
 
-entry! {
-    /// Computes the product.
-    ///
-    /// # Safety
-    /// Pointers are valid for the shapes told, panels are within the matrix, and no other thread writes the
-    /// same outputs.
-    multiply = product(p: &Product<'_>)
+/// Computes the product.
+///
+/// # Safety
+/// Pointers are valid for the shapes told, panels are within the matrix, and no other thread writes the same
+/// outputs.
+pub(crate) unsafe fn multiply(simd: Simd, p: &Product<'_>) {
+    let entry = match (p.matrix.format, p.input) {
+        (Format::Dense(number), Input::Float { .. }) => match number {
+            Number::F32 => dense_f32,
+            Number::F16 => dense_f16,
+            Number::Bf16 => dense_bf16,
+        },
+        (Format::Grouped { codes, .. }, Input::Float { .. }) => match codes {
+            Codes::U2 => float_u2,
+            Codes::U3 => float_u3,
+            Codes::U4 => float_u4,
+            Codes::U5 => float_u5,
+            Codes::U6 => float_u6,
+            Codes::U8 => float_u8,
+            Codes::E2m1 => float_e2m1,
+            Codes::E4m3 => float_e4m3,
+        },
+        (Format::Grouped { codes, has_bias, .. }, Input::Quantised { .. }) => match (codes, has_bias) {
+            (Codes::U2, true) => int_u2_bias,
+            (Codes::U3, true) => int_u3_bias,
+            (Codes::U4, true) => int_u4_bias,
+            (Codes::U5, true) => int_u5_bias,
+            (Codes::U6, true) => int_u6_bias,
+            (Codes::U8, true) => int_u8_bias,
+            (Codes::U2, false) => int_u2,
+            (Codes::U3, false) => int_u3,
+            (Codes::U4, false) => int_u4,
+            (Codes::U5, false) => int_u5,
+            (Codes::U6, false) => int_u6,
+            (Codes::U8, false) => int_u8,
+            (Codes::E2m1, _) => int_e2m1,
+            (Codes::E4m3, _) => unreachable!("E4M3 products take floats"),
+        },
+        (Format::Dense(_), Input::Quantised { .. }) => unreachable!("dense products take floats"),
+    };
+    // SAFETY: as the caller promises.
+    unsafe { entry(simd, p) }
 }
 
-#[inline(always)]
-unsafe fn product<V: Lanes>(p: &Product<'_>) {
-    unsafe {
-        match (p.matrix.format, p.input) {
-            (Format::Dense(Number::F32), Input::Float { .. }) => tiles::<V, DenseF32>(p),
-            (Format::Dense(Number::F16), Input::Float { .. }) => tiles::<V, DenseF16>(p),
-            (Format::Dense(Number::Bf16), Input::Float { .. }) => tiles::<V, DenseBf16>(p),
-            (Format::Grouped { codes, has_bias, .. }, Input::Float { .. }) => match (codes, has_bias) {
-                (Codes::U2, true) => tiles::<V, FloatTile<2, true>>(p),
-                (Codes::U3, true) => tiles::<V, FloatTile<3, true>>(p),
-                (Codes::U4, true) => tiles::<V, FloatTile<4, true>>(p),
-                (Codes::U5, true) => tiles::<V, FloatTile<5, true>>(p),
-                (Codes::U6, true) => tiles::<V, FloatTile<6, true>>(p),
-                (Codes::U8, true) => tiles::<V, FloatTile<8, true>>(p),
-                (Codes::U2, false) => tiles::<V, FloatTile<2, false>>(p),
-                (Codes::U3, false) => tiles::<V, FloatTile<3, false>>(p),
-                (Codes::U4, false) => tiles::<V, FloatTile<4, false>>(p),
-                (Codes::U5, false) => tiles::<V, FloatTile<5, false>>(p),
-                (Codes::U6, false) => tiles::<V, FloatTile<6, false>>(p),
-                (Codes::U8, false) => tiles::<V, FloatTile<8, false>>(p),
-                (Codes::E2m1, _) => tiles::<V, FloatTile<E2M1, false>>(p),
-                (Codes::E4m3, _) => tiles::<V, FloatTile<E4M3, false>>(p),
-            },
-            (Format::Grouped { codes, has_bias, .. }, Input::Quantised { .. }) => match (codes, has_bias) {
-                (Codes::U2, true) => tiles::<V, IntTile<2, true>>(p),
-                (Codes::U3, true) => tiles::<V, IntTile<3, true>>(p),
-                (Codes::U4, true) => tiles::<V, IntTile<4, true>>(p),
-                (Codes::U5, true) => tiles::<V, IntTile<5, true>>(p),
-                (Codes::U6, true) => tiles::<V, IntTile<6, true>>(p),
-                (Codes::U8, true) => tiles::<V, IntTile<8, true>>(p),
-                (Codes::U2, false) => tiles::<V, IntTile<2, false>>(p),
-                (Codes::U3, false) => tiles::<V, IntTile<3, false>>(p),
-                (Codes::U4, false) => tiles::<V, IntTile<4, false>>(p),
-                (Codes::U5, false) => tiles::<V, IntTile<5, false>>(p),
-                (Codes::U6, false) => tiles::<V, IntTile<6, false>>(p),
-                (Codes::U8, false) => tiles::<V, IntTile<8, false>>(p),
-                (Codes::E2m1, _) => tiles::<V, IntTile<E2M1, false>>(p),
-                (Codes::E4m3, _) => unreachable!("E4M3 products take floats"),
-            },
-            (Format::Dense(_), Input::Quantised { .. }) => unreachable!("dense products take floats"),
-        }
-    }
+/// One entry a kind of tile, so that each is compiled on its own.
+macro_rules! entries {
+    ($($name:ident: $tile:ty,)*) => {
+        $(entry! { $name = tiles[$tile](p: &Product<'_>) })*
+    };
+}
+
+entries! {
+    dense_f32: DenseF32,
+    dense_f16: DenseF16,
+    dense_bf16: DenseBf16,
+    float_u2: FloatTile<2>,
+    float_u3: FloatTile<3>,
+    float_u4: FloatTile<4>,
+    float_u5: FloatTile<5>,
+    float_u6: FloatTile<6>,
+    float_u8: FloatTile<8>,
+    float_e2m1: FloatTile<E2M1>,
+    float_e4m3: FloatTile<E4M3>,
+    int_u2: IntTile<2, false>,
+    int_u3: IntTile<3, false>,
+    int_u4: IntTile<4, false>,
+    int_u5: IntTile<5, false>,
+    int_u6: IntTile<6, false>,
+    int_u8: IntTile<8, false>,
+    int_e2m1: IntTile<E2M1, false>,
+    int_u2_bias: IntTile<2, true>,
+    int_u3_bias: IntTile<3, true>,
+    int_u4_bias: IntTile<4, true>,
+    int_u5_bias: IntTile<5, true>,
+    int_u6_bias: IntTile<6, true>,
+    int_u8_bias: IntTile<8, true>,
 }
 
 const E2M1: u8 = 14;
@@ -106,7 +132,7 @@ trait Tile {
 #[inline(always)]
 unsafe fn tiles<V: Lanes, K: Tile>(p: &Product<'_>) {
     unsafe {
-        if p.n_tokens == 1 {
+        if V::HAS_WIDE_TILES && p.n_tokens == 1 {
             let mut panel = p.panels.start;
             while panel + 4 <= p.panels.end {
                 tile::<V, K, 1, 4>(p, panel, 0);
@@ -120,20 +146,19 @@ unsafe fn tiles<V: Lanes, K: Tile>(p: &Product<'_>) {
         }
         for panel in p.panels.clone() {
             let mut token = 0;
-            while token + 8 <= p.n_tokens {
-                tile::<V, K, 8, 1>(p, panel, token);
-                token += 8;
+            if V::HAS_WIDE_TILES {
+                while token + 8 <= p.n_tokens {
+                    tile::<V, K, 8, 1>(p, panel, token);
+                    token += 8;
+                }
+                if token + 4 <= p.n_tokens {
+                    tile::<V, K, 4, 1>(p, panel, token);
+                    token += 4;
+                }
             }
-            if token + 4 <= p.n_tokens {
-                tile::<V, K, 4, 1>(p, panel, token);
-                token += 4;
-            }
-            if token + 2 <= p.n_tokens {
-                tile::<V, K, 2, 1>(p, panel, token);
-                token += 2;
-            }
-            if token < p.n_tokens {
+            while token < p.n_tokens {
                 tile::<V, K, 1, 1>(p, panel, token);
+                token += 1;
             }
         }
     }
@@ -384,9 +409,9 @@ const fn block_bytes<const CODE: u8>() -> usize {
 }
 
 /// Codes times float32 activations: each weight is made in a register.
-struct FloatTile<const CODE: u8, const BIAS: bool>;
+struct FloatTile<const CODE: u8>;
 
-impl<const CODE: u8, const BIAS: bool> Tile for FloatTile<CODE, BIAS> {
+impl<const CODE: u8> Tile for FloatTile<CODE> {
     #[inline(always)]
     unsafe fn sums<V: Lanes, const MT: usize, const NP: usize>(
         p: &Product<'_>,
@@ -396,6 +421,7 @@ impl<const CODE: u8, const BIAS: bool> Tile for FloatTile<CODE, BIAS> {
         unsafe {
             let Input::Float { x, stride } = p.input else { unreachable!("a float tile") };
             let (group, number, zero_point) = grouped(p.matrix);
+            let has_bias = matches!(p.matrix.format, Format::Grouped { has_bias: true, .. });
             let (header, biases) = (p.matrix.header_bytes(), p.matrix.biases_offset());
             let starts: [*const u8; NP] = std::array::from_fn(|i| panel_start(p, panel + i));
             let rows: [*const f32; MT] = std::array::from_fn(|t| x.add((token + t) * stride));
@@ -409,7 +435,7 @@ impl<const CODE: u8, const BIAS: bool> Tile for FloatTile<CODE, BIAS> {
                     for (j, quad) in quads.into_iter().enumerate().take(n.div_ceil(4)) {
                         let g = (block * BLOCK + 4 * j) / group;
                         let d = group_values::<V>(starts[i], number, g);
-                        let b = if BIAS { group_values::<V>(starts[i].add(biases), number, g) } else { d };
+                        let b = if has_bias { group_values::<V>(starts[i].add(biases), number, g) } else { V::splat(0.0) };
                         let bytes = [
                             quad,
                             V::shr::<8>(quad),
@@ -420,10 +446,9 @@ impl<const CODE: u8, const BIAS: bool> Tile for FloatTile<CODE, BIAS> {
                             let code = V::and(byte, V::splat_i32(255));
                             let w = if CODE == E4M3 {
                                 V::mul(e4m3::<V>(code), d)
-                            } else if BIAS {
-                                V::fma(V::from_i32(code), d, b)
                             } else {
-                                V::mul(V::from_i32(V::sub_i32(code, zero)), d)
+                                // Without a bias b is 0 and the product is rounded once all the same.
+                                V::fma(V::from_i32(V::sub_i32(code, zero)), d, b)
                             };
                             for t in 0..MT {
                                 let xk = V::splat(*rows[t].add(block * BLOCK + 4 * j + k));

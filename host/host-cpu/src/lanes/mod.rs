@@ -36,6 +36,8 @@ pub(crate) trait Lanes: Copy {
     type F: Copy;
     /// 16 × i32, or 64 × u8.
     type I: Copy;
+    /// Whether there are registers for tiles of several tokens or panels.
+    const HAS_WIDE_TILES: bool = true;
 
     /// The same number in every lane.
     unsafe fn splat(x: f32) -> Self::F;
@@ -126,7 +128,8 @@ pub(crate) unsafe fn exp<V: Lanes>(x: V::F) -> V::F {
     const LN2_LOW: f32 = -2.121_944_4e-4;
     unsafe {
         let is_zero_below = V::splat(-87.3);
-        let clamped = V::min(V::max(x, is_zero_below), V::splat(88.3));
+        // The number to try stands second: what is no number passes through.
+        let clamped = V::min(V::splat(88.3), V::max(is_zero_below, x));
         let n = V::round(V::mul(clamped, V::splat(std::f32::consts::LOG2_E)));
         let r = V::fma(n, V::splat(-LN2_HIGH), clamped);
         let r = V::fma(n, V::splat(-LN2_LOW), r);
@@ -137,7 +140,8 @@ pub(crate) unsafe fn exp<V: Lanes>(x: V::F) -> V::F {
         let exponent = V::shl::<23>(V::add_i32(V::to_i32(n), V::splat_i32(127)));
         let y = V::mul(p, V::from_bits(exponent));
         // Below the range the clamped result is replaced by 0, so that masked scores weigh nothing at all.
-        let step = V::min(V::max(V::sub(x, is_zero_below), V::splat(0.0)), V::splat(f32::MIN_POSITIVE));
+        let step = V::max(V::splat(0.0), V::sub(x, is_zero_below));
+        let step = V::min(V::splat(f32::MIN_POSITIVE), step);
         V::mul(y, V::mul(step, V::splat(1.0 / f32::MIN_POSITIVE)))
     }
 }
@@ -150,7 +154,9 @@ pub(crate) unsafe fn exp<V: Lanes>(x: V::F) -> V::F {
 pub(crate) unsafe fn silu<V: Lanes>(x: V::F) -> V::F {
     unsafe {
         let one = V::splat(1.0);
-        V::div(x, V::add(one, exp::<V>(V::sub(V::splat(0.0), x))))
+        // Further down the exponential grows no more, so x must not either.
+        let numerator = V::max(V::splat(-88.3), x);
+        V::div(numerator, V::add(one, exp::<V>(V::sub(V::splat(0.0), x))))
     }
 }
 
@@ -161,20 +167,22 @@ pub(crate) unsafe fn silu<V: Lanes>(x: V::F) -> V::F {
 #[inline(always)]
 pub(crate) unsafe fn tanh<V: Lanes>(x: V::F) -> V::F {
     unsafe {
-        // 1 - 2 / (e^2a + 1) loses digits for small a, where x - x^3/3 + 2x^5/15 - 17x^7/315 takes over.
-        let a = V::min(V::abs(x), V::splat(15.0));
+        // (e^2a - 1) / (e^2a + 1) loses digits for small a, where x - x^3/3 + 2x^5/15 - 17x^7/315 takes over.
+        let (one, bound) = (V::splat(1.0), V::splat(15.0));
+        let x = V::max(V::splat(-15.0), V::min(bound, x));
+        let a = V::abs(x);
         let e = exp::<V>(V::add(a, a));
-        let large = V::sub(V::splat(1.0), V::div(V::splat(2.0), V::add(e, V::splat(1.0))));
+        let large = V::div(V::sub(e, one), V::add(e, one));
         let square = V::mul(a, a);
         let mut p = V::splat(62.0 / 2835.0);
         for coefficient in [-17.0 / 315.0, 2.0 / 15.0, -1.0 / 3.0, 1.0] {
             p = V::fma(p, square, V::splat(coefficient));
         }
         let small = V::mul(a, p);
-        // 1 where a >= 0.25, else 0, by saturating arithmetic.
+        // 1 where a > 0.25, else 0, by saturating arithmetic; so one of the two products below is 0.
         let above = V::max(V::sub(a, V::splat(0.25)), V::splat(0.0));
-        let is_large = V::min(V::mul(above, V::splat(1e30)), V::splat(1.0));
-        let magnitude = V::fma(V::sub(large, small), is_large, small);
+        let is_large = V::min(V::mul(above, V::splat(1e30)), one);
+        let magnitude = V::fma(large, is_large, V::mul(small, V::sub(one, is_large)));
         copy_sign::<V>(magnitude, x)
     }
 }
@@ -185,7 +193,7 @@ unsafe fn copy_sign<V: Lanes>(magnitude: V::F, sign: V::F) -> V::F {
         // +1 or -1 without a compare: x / |x|, with 0 kept away from the division.
         let tiny = V::splat(f32::MIN_POSITIVE);
         let direction = V::div(sign, V::max(V::abs(sign), tiny));
-        // |direction| is 1 for every normal x; a smaller x has magnitude x itself.
+        // |direction| is 1 for every normal x; smaller ones end as 0 or nearly so.
         V::mul(magnitude, direction)
     }
 }
