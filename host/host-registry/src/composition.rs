@@ -3,12 +3,12 @@
 use std::fmt::Write;
 
 use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
-use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::profile::{Profile, SamplingDefaults, Serve, Sha256Digest};
 use crate::refusal::Refusal;
 use crate::registry::PluginFacts;
+use crate::setting::Setting;
 
 /// A resolved profile. Built by [`crate::Registry::resolve`] alone, and never changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,37 +20,6 @@ pub struct Composition {
     pub(crate) device: String,
     pub(crate) options: CompileOptions,
     pub(crate) settings: Vec<Setting>,
-}
-
-/// One option as it was resolved.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Setting {
-    /// The profile's key: `limits.n_threads`.
-    pub key: &'static str,
-    /// The value as it was asked for: `all`.
-    pub asked: String,
-    /// The value that holds, where it depends on the model or the machine: `2`.
-    pub value: String,
-    /// Where it was asked for.
-    pub origin: Origin,
-}
-
-/// Where an option was asked for.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(tag = "origin", rename_all = "kebab-case")]
-pub enum Origin {
-    /// In the profile.
-    Profile {
-        /// `file:line`.
-        at: String,
-    },
-    /// On the command line.
-    Flag {
-        /// The flag.
-        flag: &'static str,
-        /// What the profile says, if it says anything.
-        instead_of: Option<String>,
-    },
 }
 
 impl Composition {
@@ -142,18 +111,17 @@ impl Composition {
         Err(Refusal::OtherConfig { profile: self.profile.id.clone(), expected: self.config_digest, found })
     }
 
-    /// The composition as one text, a fact a line, in this fixed order:
+    /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest; loader, quantisation, loop, kernels; device and every other setting as asked for (not as this
-    /// machine resolves it, so that the hash is the same on each); the overrides that differ from the profile;
-    /// sampling; serve. Texts are quoted as in JSON, numbers in their shortest form.
+    /// digest; loader, quantisation and loop; every setting as asked for (not as this machine resolves it, so
+    /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
+    /// JSON, numbers in their shortest form; what is absent has no line.
     pub fn canonical_text(&self) -> String {
         let mut text = Lines(String::from("tenon-composition 1\n"));
-        let Profile { id, compose, kernels, sampling, serve, .. } = &self.profile;
-        let graph = &self.graph;
+        let (graph, compose) = (&self.graph, &self.profile.compose);
         let runtime = graph.runtime.name();
-        text.line("profile", quoted(id));
+        text.line("profile", quoted(&self.profile.id));
         text.line("config", self.config_digest);
         text.line(
             "graph",
@@ -162,39 +130,18 @@ impl Composition {
         text.line("loader", quoted(&self.loader));
         text.line("quant", quoted(&compose.quant));
         text.line("loop", quoted(&compose.loop_));
-        text.line("kernels", list(&kernels.require));
         for setting in &self.settings {
             text.line(setting.key, quoted(&setting.asked));
         }
         for setting in self.settings.iter().filter(|setting| setting.is_changed()) {
             text.line("override", setting.key);
         }
-        text.line("sampling.temperature", sampling.temperature);
-        text.line("sampling.top_k", sampling.top_k);
-        text.line("sampling.top_p", sampling.top_p);
-        text.line("sampling.min_p", sampling.min_p);
-        text.line("sampling.repetition_penalty", sampling.repetition_penalty);
-        text.line("sampling.repetition_context_tokens", sampling.repetition_context_tokens);
-        text.line("serve.max_tokens", serve.max_tokens);
-        text.line("serve.chat", serve.chat);
-        text.line("serve.system", serve.system.as_deref().map_or("none".to_owned(), quoted));
-        text.line("serve.stop", list(&serve.stop));
         text.0
     }
 
     /// SHA-256 of [`Composition::canonical_text`]; people see the first 16 digits.
     pub fn hash(&self) -> Sha256Digest {
         Sha256Digest::of(self.canonical_text().as_bytes())
-    }
-}
-
-impl Setting {
-    /// Whether a flag asks for something else than the profile does.
-    pub fn is_changed(&self) -> bool {
-        match &self.origin {
-            Origin::Profile { .. } => false,
-            Origin::Flag { instead_of, .. } => instead_of.as_ref() != Some(&self.asked),
-        }
     }
 }
 
@@ -208,10 +155,6 @@ impl Lines {
 
 fn quoted(text: &str) -> String {
     Value::from(text).to_string()
-}
-
-fn list(texts: &[String]) -> String {
-    Value::from(texts).to_string()
 }
 
 /// SHA-256 of the configuration as compact JSON with sorted keys.

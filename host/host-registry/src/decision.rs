@@ -33,6 +33,7 @@ pub struct Candidate {
     /// Lines of its `[match]`.
     pub n_lines: usize,
     /// What became of it.
+    #[serde(flatten)]
     pub verdict: Verdict,
 }
 
@@ -219,22 +220,24 @@ fn lacking(fitting: &[&Arc<LoadedProfile>], id: &str, winner: &LoadedProfile) ->
     match_keys(winner).difference(&own).map(|key| (*key).to_owned()).collect()
 }
 
-/// Fewest lines that fail first; among equals the one of which more lines hold.
+/// Those of the model's own `model_type` first, then fewest lines that fail, then most lines that hold.
 fn nearest_of(candidates: &[Candidate]) -> Vec<Candidate> {
     let mut nearest: Vec<Candidate> = candidates.to_vec();
     nearest.sort_by_key(|candidate| {
-        let n_failed = candidate.n_failed();
-        (n_failed, std::cmp::Reverse(candidate.n_lines - n_failed))
+        let failures = candidate.failures();
+        let is_of_other_type = failures.iter().any(|failed| failed.key == "model_type");
+        (is_of_other_type, failures.len(), std::cmp::Reverse(candidate.n_lines - failures.len()))
     });
     nearest.truncate(SHOWN_CANDIDATES);
     nearest
 }
 
 impl Candidate {
-    fn n_failed(&self) -> usize {
+    /// The lines that do not hold; none for a profile that fits or was not asked.
+    pub fn failures(&self) -> &[FailedPredicate] {
         match &self.verdict {
-            Verdict::Failed { failures, .. } => failures.len(),
-            _ => 0,
+            Verdict::Failed { failures, .. } => failures,
+            _ => &[],
         }
     }
 
@@ -287,7 +290,7 @@ impl Reported for MatchRefusal {
             }
             MatchRefusal::Mismatch { failures, place, .. } => {
                 let report = Report::new("profile.mismatch", text)
-                    .expected(format!("{} = {}", failures[0].key, failures[0].expected))
+                    .expected(format!("{}: {}", failures[0].key, failures[0].expected))
                     .found(failures[0].found.clone())
                     .mend("leave the profile to be chosen, or name one that fits")
                     .at(*place.clone());
@@ -306,7 +309,7 @@ fn with_first_failure(report: Report, verdict: &Verdict, id: &str, shown: &[Cand
     let Verdict::Failed { failures, at } = verdict else { return report };
     let first = &failures[0];
     let report = report
-        .expected(format!("{} = {} (the nearest profile, `{id}`, {at})", first.key, first.expected))
+        .expected(format!("{}: {} (the nearest profile, `{id}`, {at})", first.key, first.expected))
         .found(first.found.clone());
     shown.iter().fold(report, |report, candidate| report.note(candidate.line()))
 }

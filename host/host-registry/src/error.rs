@@ -73,17 +73,19 @@ pub enum ProfileError {
         key: String,
     },
     /// A value of another type or form.
-    #[error("{}: {found}", short(.place))]
+    #[error("{}: `{key}`: {found}", short(.place))]
     Type {
         /// Where.
         place: Box<Place>,
+        /// The key, its parts joined by dots.
+        key: String,
         /// What is wrong with it.
         found: String,
         /// What would do; empty where the message says it all.
         expected: String,
     },
     /// A value outside its range.
-    #[error("{}: `{key}` cannot be {found}", short(.place))]
+    #[error("{}: `{key}` is {found}", short(.place))]
     Value {
         /// Where.
         place: Box<Place>,
@@ -149,7 +151,9 @@ impl Reported for ProfileError {
             ProfileError::SchemaVersion { place, found } => Report::new("profile.schema-version", text)
                 .expected(format!("schema = {SCHEMA_VERSION}"))
                 .found(found)
-                .mend("use a profile written for this version of the program")
+                .mend(format!(
+                    "write `schema = {SCHEMA_VERSION}`, or use a program that reads the other version"
+                ))
                 .at(*place.clone()),
             ProfileError::UnknownKey { place, known, nearest, .. } => {
                 let mend = match nearest.as_slice() {

@@ -7,8 +7,9 @@ use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
 
-use crate::composition::{Composition, Origin, Setting};
+use crate::composition::Composition;
 use crate::decision::{Candidate, Decision};
+use crate::setting::Setting;
 
 /// Why a model is served as it is, or why it is not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -42,9 +43,12 @@ pub struct PartLine {
     pub part: &'static str,
     /// Its name.
     pub name: String,
-    /// Version and runtime, for plugins.
+    /// Its version, for plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
+    /// What runs it, for plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<&'static str>,
     /// Its digest, for plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
@@ -84,20 +88,26 @@ impl Explanation {
     /// Adds what was resolved.
     #[must_use]
     pub fn with_composition(mut self, composition: &Composition) -> Self {
-        let named = |part, name: &str| PartLine { part, name: name.to_owned(), version: None, digest: None };
         let graph = composition.graph();
+        let named = |part, name: &str| PartLine {
+            part,
+            name: name.to_owned(),
+            version: None,
+            runtime: None,
+            digest: None,
+        };
         self.parts = vec![
             PartLine {
-                version: Some(format!("{} {}", graph.version, graph.runtime.name())),
+                part: "graph",
+                name: graph.id.clone(),
+                version: Some(graph.version.to_string()),
+                runtime: Some(graph.runtime.name()),
                 digest: Some(graph.digest.to_string()),
-                ..named("graph", &graph.id)
             },
             named("loader", composition.loader()),
             named("quant", composition.quant()),
             named("loop", composition.decoding_loop()),
         ];
-        let kernels = &composition.profile().kernels.require;
-        self.parts.extend(kernels.iter().map(|kernel| named("kernel", kernel)));
         self.settings = composition.settings().to_vec();
         self.composition = Some(composition.hash().to_string());
         self
@@ -140,6 +150,7 @@ impl fmt::Display for Explanation {
         for part in &self.parts {
             write!(f, "{:<12} {}", part.part, part.name)?;
             part.version.iter().try_for_each(|version| write!(f, " {version}"))?;
+            part.runtime.iter().try_for_each(|runtime| write!(f, " {runtime}"))?;
             part.digest.iter().try_for_each(|digest| write!(f, " {}", &digest[..16]))?;
             writeln!(f)?;
         }
@@ -168,22 +179,6 @@ impl fmt::Display for Explanation {
             writeln!(f, "{refusal}")?;
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Setting {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<24} {:<8}", self.key, self.value)?;
-        if self.value != self.asked {
-            write!(f, " (asked: {})", self.asked)?;
-        }
-        match &self.origin {
-            Origin::Profile { at } => write!(f, " {at}"),
-            Origin::Flag { flag, instead_of } => {
-                write!(f, " {flag}")?;
-                instead_of.iter().try_for_each(|value| write!(f, ", the profile says {value}"))
-            }
-        }
     }
 }
 

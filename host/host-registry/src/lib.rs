@@ -9,6 +9,31 @@
 //! A part that is missing, another version, a tie between profiles: each is a refusal that lists what was
 //! asked, what was found and what comes nearest. Nothing is taken because it is merely similar, no code path
 //! chooses a default, and all of this ends before the first byte of weights is opened.
+//!
+//! ```
+//! use host_registry::{DeviceFacts, ModelFacts, Overrides, Parts, ProfileSet, Registry};
+//! use serde_json::json;
+//!
+//! let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/llama.toml"));
+//! let profiles = ProfileSet::from_texts([("llama.toml", text)]).expect("a profile");
+//! let config = json!({ "model_type": "llama", "hidden_act": "gelu", "max_position_embeddings": 2048 });
+//! let mut config = config.as_object().cloned().expect("an object");
+//!
+//! // Nothing is taken because it is similar.
+//! let refusal = profiles.match_config(&config).chosen().unwrap_err().to_string();
+//! assert_eq!(refusal, "no profile fits this model");
+//!
+//! config["hidden_act"] = json!("silu");
+//! let decision = profiles.match_config(&config);
+//! let chosen = decision.chosen().expect("it fits");
+//!
+//! // A host without the plugin that the profile names refuses as well, with all that is missing.
+//! let cpu = DeviceFacts { id: "cpu".to_owned(), n_threads: 2, kernels: Vec::new() };
+//! let registry = Registry::new(Parts { devices: vec![cpu], ..Parts::default() }).expect("each name once");
+//! let model = ModelFacts { config: &config, format: "gguf" };
+//! let refusal = registry.resolve(chosen, model, &Overrides::default()).unwrap_err();
+//! assert!(refusal.to_string().ends_with("there is no plugin `llama`"));
+//! ```
 
 mod composition;
 mod decision;
@@ -21,10 +46,12 @@ mod refusal;
 mod registry;
 mod resolve;
 mod schema_error;
+mod select;
 mod set;
+mod setting;
 mod source;
 
-pub use composition::{Composition, Origin, Setting};
+pub use composition::Composition;
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
@@ -37,4 +64,8 @@ pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
 pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, Registry};
 pub use resolve::ModelFacts;
 pub use set::{LoadedProfile, ProfileSet};
+pub use setting::{Origin, Setting};
 pub use source::ProfileSource;
+
+#[cfg(test)]
+mod tests;

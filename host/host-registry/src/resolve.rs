@@ -6,16 +6,17 @@ use std::fmt::Display;
 
 use host_core::Numeric;
 use host_device::{CompileOptions, KvStorage};
-use host_plugins::Kind;
 use serde_json::{Map, Value};
 
-use crate::composition::{Composition, Origin, Setting, config_digest};
+use crate::composition::{Composition, config_digest};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
 use crate::profile::{ContextTokens, Profile, Threads, lookup};
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
 use crate::registry::{DeviceFacts, PluginFacts, Registry};
+use crate::select::select_plugin;
 use crate::set::LoadedProfile;
+use crate::setting::{Key, Origin, Setting};
 
 /// What is known of a model before its weights are opened.
 #[derive(Clone, Copy, Debug)]
@@ -59,22 +60,16 @@ impl Registry {
     }
 }
 
-/// A key of a profile that a flag may override.
-#[derive(Clone, Copy)]
-struct Key {
-    name: &'static str,
-    flag: &'static str,
-}
-
-const DEVICE: Key = Key { name: "compose.device", flag: "--device" };
-const NUMERIC: Key = Key { name: "compose.numeric", flag: "--numeric" };
-const KV_KIND: Key = Key { name: "kv.kind", flag: "" };
-const KV_DTYPE: Key = Key { name: "kv.dtype", flag: "--kv-dtype" };
-const N_THREADS: Key = Key { name: "limits.n_threads", flag: "--threads" };
-const CONTEXT_TOKENS: Key = Key { name: "limits.context_tokens", flag: "--context-tokens" };
-const MAX_SEQUENCES: Key = Key { name: "limits.max_sequences", flag: "--max-sequences" };
-const MAX_STEP_TOKENS: Key = Key { name: "limits.max_step_tokens", flag: "--max-step-tokens" };
-const MEMORY_BYTES: Key = Key { name: "limits.memory_bytes", flag: "--memory-bytes" };
+const DEVICE: Key = Key::with_flag("compose.device", "--device");
+const NUMERIC: Key = Key::with_flag("compose.numeric", "--numeric");
+const KERNELS: Key = Key::new("kernels.require");
+const KV_KIND: Key = Key::new("kv.kind");
+const KV_DTYPE: Key = Key::with_flag("kv.dtype", "--kv-dtype");
+const N_THREADS: Key = Key::with_flag("limits.n_threads", "--threads");
+const CONTEXT_TOKENS: Key = Key::with_flag("limits.context_tokens", "--context-tokens");
+const MAX_SEQUENCES: Key = Key::with_flag("limits.max_sequences", "--max-sequences");
+const MAX_STEP_TOKENS: Key = Key::with_flag("limits.max_step_tokens", "--max-step-tokens");
+const MEMORY_BYTES: Key = Key::with_flag("limits.memory_bytes", "--memory-bytes");
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -107,6 +102,7 @@ impl<'a> Resolution<'a> {
             self.count(MAX_STEP_TOKENS, limits.max_step_tokens, self.overrides.max_step_tokens);
         self.step_takes_each_sequence(max_sequences, max_step_tokens);
         let memory_bytes = self.memory_bytes();
+        self.record_defaults();
         let options = CompileOptions {
             numeric: numeric?,
             kv: kv?,
@@ -156,17 +152,18 @@ impl<'a> Resolution<'a> {
     }
 
     fn kernels(&mut self, device: Option<&DeviceFacts>) {
+        let required = &self.profile.kernels.require;
+        self.record(KERNELS, Value::from(required.as_slice()));
         let Some(device) = device else { return };
-        let profile = self.profile;
-        for kernel in profile.kernels.require.iter().filter(|kernel| !device.kernels.contains(kernel)) {
+        for kernel in required.iter().filter(|kernel| !device.kernels.contains(kernel)) {
             let (device, kernel, known) = (device.id.clone(), kernel.clone(), device.kernels.clone());
-            self.fault_at(&["kernels", "require"], Fault::KernelMissing { device, kernel, known });
+            self.fault(KERNELS, Fault::KernelMissing { device, kernel, known });
         }
     }
 
     fn kv(&mut self, numeric: Numeric) -> Option<KvStorage> {
         let (kind, of_profile) = (&self.profile.kv.kind, &self.profile.kv.dtype);
-        self.ask(KV_KIND, Some(kind), None);
+        self.record(KV_KIND, kind);
         let named = of_profile.of(numeric).map(str::to_owned);
         let Some(dtype) = self.ask(KV_DTYPE, named, self.overrides.kv_dtype.clone()) else {
             self.fault(KV_DTYPE, Fault::KvUnnamed { numeric, found: of_profile.to_string() });
@@ -174,8 +171,11 @@ impl<'a> Resolution<'a> {
         };
         let signature = format!("kv:{kind}:{dtype}");
         let Some((storage, _)) = KvStorage::ALL.into_iter().find(|(_, known)| *known == signature) else {
-            let known = KvStorage::ALL.iter().map(|(_, known)| known.replacen("kv:", "", 1)).collect();
-            self.fault(KV_DTYPE, Fault::KvMissing { kind: kind.clone(), dtype, known });
+            let known: Vec<String> =
+                KvStorage::ALL.iter().map(|(_, known)| known.trim_start_matches("kv:").to_owned()).collect();
+            let is_kind_known = known.iter().any(|known| known.split(':').next() == Some(kind));
+            let key = if is_kind_known { KV_DTYPE } else { KV_KIND };
+            self.fault(key, Fault::KvMissing { kind: kind.clone(), dtype, known });
             return None;
         };
         if numeric == Numeric::Exact && storage != KvStorage::PlainF32 {
@@ -221,8 +221,7 @@ impl<'a> Resolution<'a> {
     fn memory_bytes(&mut self) -> Option<u64> {
         let bytes = self.ask(MEMORY_BYTES, self.profile.limits.memory_bytes, self.overrides.memory_bytes)?;
         if bytes.0 == 0 {
-            let (flag, found) = (MEMORY_BYTES.flag, bytes.to_string());
-            self.fault(MEMORY_BYTES, Fault::Flag { flag, expected: "at least 1 byte", found });
+            self.refuse_flag(MEMORY_BYTES, "at least 1 byte", bytes.to_string());
         }
         Some(bytes.0)
     }
@@ -235,7 +234,7 @@ impl<'a> Resolution<'a> {
     /// A profile's own values were checked when it was loaded; only a flag can be 0 here.
     fn at_least_one(&mut self, key: Key, n: usize) -> Option<usize> {
         if n == 0 {
-            self.fault(key, Fault::Flag { flag: key.flag, expected: "at least 1", found: "0".to_owned() });
+            self.refuse_flag(key, "at least 1", "0".to_owned());
             return None;
         }
         Some(n)
@@ -256,19 +255,37 @@ impl<'a> Resolution<'a> {
         }
     }
 
-    /// The flag's value, else the profile's; recorded with its origin.
+    /// What requests get where they say nothing. No flag changes it: a request's own flags are the request's.
+    fn record_defaults(&mut self) {
+        let (sampling, serve) = (&self.profile.sampling, &self.profile.serve);
+        self.record(Key::new("sampling.temperature"), sampling.temperature);
+        self.record(Key::new("sampling.top_k"), sampling.top_k);
+        self.record(Key::new("sampling.top_p"), sampling.top_p);
+        self.record(Key::new("sampling.min_p"), sampling.min_p);
+        self.record(Key::new("sampling.repetition_penalty"), sampling.repetition_penalty);
+        self.record(Key::new("sampling.repetition_context_tokens"), sampling.repetition_context_tokens);
+        self.record(Key::new("serve.max_tokens"), serve.max_tokens);
+        self.record(Key::new("serve.chat"), serve.chat);
+        if let Some(system) = &serve.system {
+            self.record(Key::new("serve.system"), Value::from(system.as_str()));
+        }
+        self.record(Key::new("serve.stop"), Value::from(serve.stop.as_slice()));
+    }
+
+    fn record(&mut self, key: Key, value: impl Display) {
+        self.ask(key, Some(value), None);
+    }
+
+    /// The flag's value, else the profile's; recorded with its origin, unless neither says anything.
     fn ask<T: Display>(&mut self, key: Key, of_profile: Option<T>, of_flag: Option<T>) -> Option<T> {
         let in_profile = of_profile.as_ref().map(ToString::to_string);
-        let (value, origin) = match of_flag {
-            Some(value) => (Some(value), Origin::Flag { flag: key.flag, instead_of: in_profile }),
-            None => {
-                let at = self.loaded.source().line_of(&path_of(key));
-                (of_profile, Origin::Profile { at })
-            }
+        let (value, origin) = match (of_flag, key.flag) {
+            (Some(value), Some(flag)) => (value, Origin::Flag { flag, instead_of: in_profile }),
+            _ => (of_profile?, Origin::Profile { at: self.loaded.source().line_of(&key.path()) }),
         };
-        let asked = value.as_ref().map_or("none".to_owned(), ToString::to_string);
+        let asked = value.to_string();
         self.settings.push(Setting { key: key.name, value: asked.clone(), asked, origin });
-        value
+        Some(value)
     }
 
     /// The last setting asked for, as model or machine resolve it.
@@ -279,14 +296,16 @@ impl<'a> Resolution<'a> {
         value
     }
 
+    fn refuse_flag(&mut self, key: Key, expected: &'static str, found: String) {
+        self.fault(key, Fault::Flag { flag: key.flag.unwrap_or(key.name), expected, found });
+    }
+
     /// A fault of a key that a flag may have overridden; then no line of the profile is to blame.
     fn fault(&mut self, key: Key, fault: Fault) {
-        let is_flag =
-            |setting: &Setting| setting.key == key.name && matches!(setting.origin, Origin::Flag { .. });
-        if self.settings.iter().any(is_flag) {
+        if self.settings.iter().any(|setting| setting.key == key.name && setting.is_by_flag()) {
             self.faults.push(PlacedFault { fault, place: None });
         } else {
-            self.fault_at(&path_of(key), fault);
+            self.fault_at(&key.path(), fault);
         }
     }
 
@@ -296,57 +315,7 @@ impl<'a> Resolution<'a> {
     }
 }
 
-fn path_of(key: Key) -> Vec<&'static str> {
-    key.name.split('.').collect()
-}
-
 fn part_missing(kind: PartKind, name: &str, known: &[String]) -> Fault {
     let near = nearest(name, known.iter().map(String::as_str));
     Fault::PartMissing { kind, name: name.to_owned(), nearest: near, known: known.to_vec() }
-}
-
-/// Narrows the plugins step by step; `Err` names the key of the profile that none of them satisfies.
-fn select_plugin<'a>(
-    wanted: &crate::profile::PluginRef,
-    plugins: &'a [PluginFacts],
-) -> Result<&'a PluginFacts, (&'static str, Fault)> {
-    let plugin = wanted.plugin.clone();
-    let titles = |plugins: &[&PluginFacts]| plugins.iter().map(|plugin| plugin.title()).collect::<Vec<_>>();
-    let builds = |plugins: &[&PluginFacts]| {
-        plugins.iter().map(|plugin| format!("{} {}", plugin.title(), plugin.digest)).collect::<Vec<_>>()
-    };
-    let named: Vec<&PluginFacts> = plugins.iter().filter(|known| known.id == plugin).collect();
-    let Some(first) = named.first() else {
-        let known: Vec<&PluginFacts> = plugins.iter().collect();
-        let near = nearest(&plugin, plugins.iter().map(|plugin| plugin.id.as_str()));
-        return Err(("plugin", Fault::PluginMissing { plugin, nearest: near, known: titles(&known) }));
-    };
-    let graphs = keep(&named, |known| known.kind == Kind::ModelGraph);
-    if graphs.is_empty() {
-        return Err(("plugin", Fault::PluginKind { plugin, found: first.kind.name() }));
-    }
-    let in_range = keep(&graphs, |known| wanted.version.matches(&known.version));
-    if in_range.is_empty() {
-        let range = wanted.version.to_string();
-        return Err(("version", Fault::PluginVersion { plugin, range, found: titles(&graphs) }));
-    }
-    let of_runtime = keep(&in_range, |known| {
-        wanted.runtime.as_ref().is_none_or(|runtime| known.runtime.name() == runtime)
-    });
-    if of_runtime.is_empty() {
-        let runtime = wanted.runtime.clone().unwrap_or_default();
-        return Err(("runtime", Fault::PluginRuntime { plugin, runtime, found: titles(&in_range) }));
-    }
-    let pinned = keep(&of_runtime, |known| wanted.digest.is_none_or(|digest| known.digest == digest));
-    match (pinned.as_slice(), wanted.digest) {
-        ([one], _) => Ok(one),
-        ([], Some(expected)) => {
-            Err(("digest", Fault::PluginDigest { plugin, expected, found: builds(&of_runtime) }))
-        }
-        _ => Err(("version", Fault::PluginAmbiguous { plugin, found: builds(&pinned) })),
-    }
-}
-
-fn keep<'a>(plugins: &[&'a PluginFacts], holds: impl Fn(&PluginFacts) -> bool) -> Vec<&'a PluginFacts> {
-    plugins.iter().copied().filter(|plugin| holds(plugin)).collect()
 }

@@ -22,10 +22,17 @@ pub(crate) fn check_version(source: &ProfileSource) -> Result<(), ProfileError> 
     }
 }
 
+/// The name under which the TOML reader hands out a date.
+const DATE_KEY: &str = "$__toml_private_datetime";
+
 /// The refusal for an error of deserialisation.
 pub(crate) fn explain(source: &ProfileSource, error: &toml::de::Error) -> ProfileError {
     let place = Box::new(source.place_of(error.span().unwrap_or(0..0)));
     let message = error.message();
+    let key = source.key_at(error.span().unwrap_or(0..0));
+    if message.contains(DATE_KEY) {
+        return ProfileError::Type { place, key, found: "a date".to_owned(), expected: "no date".to_owned() };
+    }
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let names = quoted(rest);
         if let Some((key, known)) = names.split_first() {
@@ -42,7 +49,19 @@ pub(crate) fn explain(source: &ProfileSource, error: &toml::de::Error) -> Profil
         Some((found, expected)) => (found, expected),
         None => (message, ""),
     };
-    ProfileError::Type { place, found: found.to_owned(), expected: expected.to_owned() }
+    let found = found.trim_end_matches(" as i128").to_owned();
+    ProfileError::Type { place, key, found, expected: in_words(expected).to_owned() }
+}
+
+/// Serde names Rust's types; a profile's author thinks in TOML's.
+fn in_words(expected: &str) -> &str {
+    match expected {
+        "usize" | "u32" | "u64" => "a whole number, 0 or more",
+        "f32" | "f64" => "a number",
+        "a boolean" => "true or false",
+        "a string" => "a text",
+        other => other,
+    }
 }
 
 /// The names that a message puts between backticks.

@@ -7,6 +7,9 @@ use host_core::Place;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+/// Beyond this a line is not shown.
+const EXCERPT_LIMIT_BYTES: usize = 1000;
+
 /// The text of one profile file and where each key's value stands in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProfileSource {
@@ -58,7 +61,15 @@ impl ProfileSource {
         short(&self.place(path))
     }
 
-    /// The place of a range of bytes. The width ends with the line.
+    /// The key whose value covers a range of bytes, its parts joined by dots; empty where there is none.
+    pub(crate) fn key_at(&self, span: Range<usize>) -> String {
+        let covers = |known: &Range<usize>| known.start <= span.start && span.end <= known.end;
+        let path = self.spans.iter().filter(|(_, known)| covers(known)).map(|(path, _)| path);
+        path.max_by_key(|path| path.len()).map(|path| path.join(".")).unwrap_or_default()
+    }
+
+    /// The place of a range of bytes. The width ends with the line; control characters of the line, which a
+    /// terminal would obey, are replaced; a line too long to show is left out.
     pub(crate) fn place_of(&self, span: Range<usize>) -> Place {
         let start = floor_boundary(&self.text, span.start);
         let end = floor_boundary(&self.text, span.end.max(span.start));
@@ -71,7 +82,7 @@ impl ProfileSource {
             file: self.file.clone(),
             line: Some(u32::try_from(line).unwrap_or(u32::MAX)),
             column: Some(count(line_start..start).saturating_add(1)),
-            excerpt: Some(excerpt.to_owned()),
+            excerpt: (excerpt.len() <= EXCERPT_LIMIT_BYTES).then(|| without_controls(excerpt)),
             width: count(start..end.clamp(start, line_end)),
         }
     }
@@ -109,6 +120,10 @@ fn span_to_show(key: Range<usize>, value: &Spanned<DeValue<'_>>) -> Range<usize>
         DeValue::Table(_) => key,
         _ => value.span(),
     }
+}
+
+fn without_controls(line: &str) -> String {
+    line.chars().map(|c| if c.is_control() && c != '\t' { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn floor_boundary(text: &str, at: usize) -> usize {

@@ -69,7 +69,7 @@ impl Faults {
 
     fn matching(&mut self, profile: &Profile) {
         if profile.match_.0.is_empty() {
-            self.add(&["match"], "at least one line, such as `model_type = \"llama\"`", "none");
+            self.add(&["match"], "at least one line, such as `model_type = \"llama\"`", "without lines");
         }
         for (key, predicate) in &profile.match_.0 {
             if key.split('.').any(str::is_empty) {
@@ -169,7 +169,8 @@ fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
     let asks_of_value =
         equals.is_some() || one_of.is_some() || min.is_some() || max.is_some() || keys.is_some();
     if let Some(value) = literals.clone().find(|value| !is_literal(value)) {
-        return Some(("finite numbers, texts, truth values, or lists of them", value.to_string()));
+        let found = if value.is_null() { "inf or nan".to_owned() } else { value.to_string() };
+        return Some(("finite numbers, texts, truth values, or lists of them", found));
     }
     if min.is_some_and(|min| !min.is_finite()) || max.is_some_and(|max| !max.is_finite()) {
         return Some(("finite numbers for min and max", "inf or nan".to_owned()));
@@ -192,7 +193,7 @@ fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
         return Some(("`present` alone", "`present` beside conditions that it contradicts".to_owned()));
     }
     if present.is_none() && !asks_of_value {
-        return Some(("at least one condition on the value", "none".to_owned()));
+        return Some(("at least one condition on the value", "without condition".to_owned()));
     }
     None
 }

@@ -128,10 +128,10 @@ impl Predicate {
                 Value::Bool(false) if self.modules => {}
                 Value::Object(fields) if self.modules => {
                     if let Some(field) = unknown(fields) {
-                        return Some(format!("the key \"{field}\" in the module \"{key}\""));
+                        return Some(format!("an object with the key \"{field}\" in the module \"{key}\""));
                     }
                 }
-                _ => return Some(format!("the key \"{key}\"")),
+                _ => return Some(format!("an object with the key \"{key}\"")),
             }
         }
         None
@@ -175,11 +175,15 @@ impl fmt::Display for Predicate {
             (None, None) => {}
         }
         if let Some(keys) = &self.keys {
-            let modules = if self.modules { " and module overrides" } else { "" };
-            parts.push(format!("an object with only {}{modules}", keys.join(", ")));
+            let modules = if self.modules { " and module paths" } else { "" };
+            parts.push(format!("an object with no keys but {}{modules}", keys.join(", ")));
         }
         parts.extend(self.present.map(|present| if present { "present" } else { "absent" }.to_owned()));
-        let absent = if self.optional { " or absent" } else { "" };
+        let absent = match self.optional {
+            true if parts.len() > 1 || self.keys.is_some() => ", or absent",
+            true => " or absent",
+            false => "",
+        };
         write!(f, "{}{absent}", parts.join(" and "))
     }
 }

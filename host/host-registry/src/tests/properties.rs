@@ -1,0 +1,234 @@
+//! Properties: a profile survives a round trip, the superset rule is one whatever the order, and no text panics.
+
+use std::collections::BTreeMap;
+
+use host_core::Numeric;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::{FILE, PROFILE};
+use crate::{
+    Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
+    Predicate, Profile, ProfileSet, SamplingDefaults, Serve, Sha256Digest, Source, Threads,
+};
+
+fn name() -> impl Strategy<Value = String> {
+    "[a-z][a-z0-9.-]{0,12}"
+}
+
+fn text() -> impl Strategy<Value = String> {
+    // Quotes, backslashes, dots and letters beyond ASCII: what a TOML writer must take care of.
+    "[a-zA-Z0-9 \"'\\\\.=#äß中🦀]{0,20}[a-z]"
+}
+
+fn literal() -> impl Strategy<Value = Value> {
+    let scalar = prop_oneof![
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-1e6..1e6f64).prop_map(Value::from),
+        text().prop_map(Value::from),
+    ];
+    prop_oneof![4 => scalar.clone(), 1 => prop::collection::vec(scalar, 0..4).prop_map(Value::from)]
+}
+
+fn predicate() -> impl Strategy<Value = Predicate> {
+    let bounds = (prop::option::of(-1e3..0f64), prop::option::of(0f64..1e3));
+    let keys = prop::option::of((prop::collection::vec(text(), 1..4), any::<bool>()));
+    let conditions = (
+        prop::option::of(literal()),
+        prop::option::of(prop::collection::vec(literal(), 1..4)),
+        bounds,
+        keys,
+        any::<bool>(),
+    );
+    let on_value = conditions.prop_map(|(equals, one_of, (min, max), keys, optional)| {
+        let (keys, modules) = keys.map_or((None, false), |(keys, modules)| (Some(keys), modules));
+        let is_empty =
+            equals.is_none() && one_of.is_none() && min.is_none() && max.is_none() && keys.is_none();
+        let present = is_empty.then_some(true);
+        let optional = optional && !is_empty;
+        Predicate { equals, one_of, min, max, present, keys, modules, optional }
+    });
+    prop_oneof![
+        literal().prop_map(Predicate::equals),
+        on_value,
+        any::<bool>().prop_map(|present| Predicate { present: Some(present), ..Predicate::default() }),
+    ]
+}
+
+fn lines() -> impl Strategy<Value = Match> {
+    let key = prop_oneof!["[a-z_]{1,8}", "[a-z_]{1,6}\\.[a-z_ \"]{1,6}"];
+    prop::collection::btree_map(key, predicate(), 1..6).prop_map(|map| {
+        let mut lines: Vec<_> = map.into_iter().collect();
+        // A TOML writer puts values before tables.
+        let is_table = |predicate: &Predicate| {
+            *predicate != Predicate { equals: predicate.equals.clone(), ..Predicate::default() }
+        };
+        lines.sort_by_key(|(_, predicate)| is_table(predicate));
+        Match(lines)
+    })
+}
+
+fn digest() -> impl Strategy<Value = Sha256Digest> {
+    any::<[u8; 4]>().prop_map(|bytes| Sha256Digest::of(&bytes))
+}
+
+fn compose() -> impl Strategy<Value = Compose> {
+    let version =
+        prop_oneof![Just("^0.1"), Just("=1.2.3"), Just(">=1.0, <2.0"), Just("*"), Just("~0.3.1-rc.1")];
+    let graph = (name(), version, prop::option::of(name()), prop::option::of(digest())).prop_map(
+        |(plugin, version, runtime, digest)| PluginRef {
+            plugin,
+            version: version.parse().expect("a range"),
+            runtime,
+            digest,
+        },
+    );
+    let loader =
+        prop::collection::btree_set(name(), 1..4).prop_map(|names| Names(names.into_iter().collect()));
+    let numeric = prop_oneof![Just(Numeric::Exact), Just(Numeric::Fast)];
+    (graph, loader, name(), name(), name(), numeric).prop_map(
+        |(graph, loader, quant, loop_, device, numeric)| Compose {
+            graph,
+            loader,
+            quant,
+            loop_,
+            device,
+            numeric,
+        },
+    )
+}
+
+fn kv() -> impl Strategy<Value = Kv> {
+    let by = (name(), name()).prop_map(|(exact, fast)| {
+        KvDtype::By(BTreeMap::from([("exact".to_owned(), exact), ("fast".to_owned(), fast)]))
+    });
+    (name(), prop_oneof![name().prop_map(KvDtype::Any), by]).prop_map(|(kind, dtype)| Kv { kind, dtype })
+}
+
+fn sampling() -> impl Strategy<Value = SamplingDefaults> {
+    (0f32..5.0, any::<u32>(), 0.001f32..=1.0, 0f32..=1.0, 0.001f32..9.0, any::<u32>()).prop_map(
+        |(temperature, top_k, top_p, min_p, repetition_penalty, repetition_context_tokens)| {
+            SamplingDefaults {
+                temperature,
+                top_k,
+                top_p,
+                min_p,
+                repetition_penalty,
+                repetition_context_tokens,
+            }
+        },
+    )
+}
+
+fn limits() -> impl Strategy<Value = Limits> {
+    let tokens = 1usize..1 << 40;
+    let context =
+        prop_oneof![tokens.clone().prop_map(ContextTokens::Exactly), tokens.prop_map(ContextTokens::AtMost)];
+    let threads = prop_oneof![Just(Threads::All), (1usize..4096).prop_map(Threads::Count)];
+    let bytes = prop::option::of((1u64..=u64::MAX).prop_map(Bytes));
+    (context, 1usize..64, 64usize..4096, bytes, prop::option::of(threads)).prop_map(
+        |(context_tokens, max_sequences, max_step_tokens, memory_bytes, n_threads)| Limits {
+            context_tokens,
+            max_sequences,
+            max_step_tokens,
+            memory_bytes,
+            n_threads,
+        },
+    )
+}
+
+fn profiles() -> impl Strategy<Value = Profile> {
+    let source = (text(), prop::collection::btree_map(text(), digest(), 0..3))
+        .prop_map(|(model, sha256)| Source { model, sha256 });
+    let serve =
+        (1usize..1 << 30, any::<bool>(), prop::option::of(text()), prop::collection::btree_set(text(), 0..3))
+            .prop_map(|(max_tokens, chat, system, stop)| Serve {
+                max_tokens,
+                chat,
+                system,
+                stop: stop.into_iter().collect(),
+            });
+    let kernels = prop::collection::btree_set(name(), 0..3)
+        .prop_map(|names| Kernels { require: names.into_iter().collect() });
+    let head = (name(), text(), prop::option::of(source), lines());
+    (head, compose(), kv(), kernels, sampling(), serve, limits()).prop_map(
+        |((id, about, source, match_), compose, kv, kernels, sampling, serve, limits)| Profile {
+            schema: 1,
+            id,
+            about,
+            source,
+            match_,
+            compose,
+            kv,
+            kernels,
+            sampling,
+            serve,
+            limits,
+        },
+    )
+}
+
+/// Profiles with these match keys, all of which hold, in this order of files.
+fn decide(key_sets: &[Vec<u8>], order: &[usize]) -> Option<String> {
+    let (head, rest) = PROFILE.split_once("[match]").expect("a match table");
+    let (_, rest) = rest.split_once("[compose]").expect("a compose table");
+    let texts = order.iter().map(|i| {
+        let lines: String = key_sets[*i].iter().map(|key| format!("k{key} = 1\n")).collect();
+        let text = format!("{head}[match]\n{lines}[compose]{rest}").replace("\"tiny\"", &format!("\"p{i}\""));
+        (format!("p{i}.toml"), text)
+    });
+    let set = ProfileSet::from_texts(texts.collect::<Vec<_>>()).expect("profiles");
+    let config: Map<String, Value> = (0..6).map(|key| (format!("k{key}"), json!(1))).collect();
+    set.match_config(&config).chosen().ok().map(|loaded| loaded.id().to_owned())
+}
+
+proptest! {
+    #[test]
+    fn a_profile_survives_a_round_trip(profile in profiles()) {
+        let text = toml::to_string(&profile).expect("a profile is TOML");
+        let loaded = LoadedProfile::parse(FILE, &text);
+        let read = loaded.map(|loaded| loaded.profile().clone());
+        prop_assert!(read.as_ref().is_ok_and(|read| *read == profile), "{text}\n{read:#?}\n{profile:#?}");
+    }
+
+    #[test]
+    fn the_winner_contains_every_other_and_order_is_nothing(
+        key_sets in prop::collection::vec(prop::collection::btree_set(0u8..6, 1..6), 1..5),
+        seed in any::<prop::sample::Index>(),
+    ) {
+        let key_sets: Vec<Vec<u8>> = key_sets.into_iter().map(|keys| keys.into_iter().collect()).collect();
+        let mut order: Vec<usize> = (0..key_sets.len()).collect();
+        let winner = decide(&key_sets, &order);
+        let contains = |one: &[u8], other: &[u8]| {
+            other.iter().all(|key| one.contains(key)) && one.len() > other.len()
+        };
+        let expected = (0..key_sets.len()).find(|i| {
+            (0..key_sets.len()).all(|other| other == *i || contains(&key_sets[*i], &key_sets[other]))
+        });
+        prop_assert_eq!(&winner, &expected.map(|i| format!("p{i}")));
+        order.rotate_left(seed.index(key_sets.len()));
+        prop_assert_eq!(decide(&key_sets, &order), winner);
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}", at in any::<prop::sample::Index>(), cut in any::<prop::sample::Index>()) {
+        let _ = LoadedProfile::parse(FILE, &text);
+        // A real profile with a hole and foreign text in it reaches deeper.
+        let start = at.index(PROFILE.len());
+        let end = start + cut.index(PROFILE.len() - start);
+        let broken = format!("{}{text}{}", &PROFILE[..start], &PROFILE[end..]);
+        if let Err(errors) = LoadedProfile::parse(FILE, &broken) {
+            for error in errors {
+                let _ = super::shown(&host_core::Reported::report(&error));
+            }
+        }
+    }
+
+    #[test]
+    fn bytes_print_as_they_read(n in any::<u64>(), shift in 0u32..50) {
+        for bytes in [Bytes(n), Bytes(n >> shift << shift)] {
+            prop_assert_eq!(bytes.to_string().parse(), Ok(bytes));
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! Every way in which one file can fail to be a profile.
+
+use super::{FILE, PROFILE, edited, table};
+use crate::{LoadedProfile, ProfileError};
+
+fn refused(text: &str) -> Vec<ProfileError> {
+    LoadedProfile::parse(FILE, text).map(|loaded| loaded.id().to_owned()).expect_err("the text is refused")
+}
+
+#[test]
+fn a_text_that_does_not_fit_the_schema_is_refused_at_its_place() {
+    let cases: &[(&str, &str, &str)] = &[
+        ("unclosed string", "about = \"A tiny llama\"", "about = \"A tiny llama"),
+        ("key twice", "max_tokens = 32", "max_tokens = 32\nmax_tokens = 33"),
+        ("table twice", "[kernels]", "[kv]\n[kernels]"),
+        ("no equals sign", "chat = true", "chat true"),
+        ("no schema", "schema = 1\n", ""),
+        ("newer schema", "schema = 1\n", "schema = 2\n"),
+        ("schema as text", "schema = 1\n", "schema = \"1\"\n"),
+        ("negative schema", "schema = 1\n", "schema = -1\n"),
+        ("unknown top-level key", "about =", "abuot ="),
+        ("unknown table", "[kernels]", "[kernel]"),
+        ("unknown compose key", "device = \"cpu\"", "devise = \"cpu\""),
+        ("unknown sampling key", "top_k = 40", "topk = 40"),
+        ("seed among sampling defaults", "top_k = 40", "top_k = 40\nseed = 7"),
+        ("unknown limit", "n_threads = \"all\"", "threads = \"all\""),
+        ("unknown key of the plugin", "version = \"^0.1\"", "version = \"^0.1\", digst = \"00\""),
+        ("unknown condition", "min = 32", "minimum = 32"),
+        ("date as condition", "hidden_size = { min = 32, max = 64 }", "hidden_size = 1979-05-27"),
+        ("missing about", "about = \"A tiny llama\"\n", ""),
+        ("missing table", "[serve]\nmax_tokens = 32\nchat = true\nstop = [\"</s>\"]\n", ""),
+        ("missing temperature", "temperature = 0.2\n", ""),
+        ("missing plugin version", "plugin = \"llama\", version = \"^0.1\"", "plugin = \"llama\""),
+        ("text for a number", "max_tokens = 32", "max_tokens = \"32\""),
+        ("negative number", "max_tokens = 32", "max_tokens = -1"),
+        ("fraction for a count", "top_k = 40", "top_k = 40.5"),
+        ("number beyond 64 bits", "max_tokens = 32", "max_tokens = 99999999999999999999"),
+        ("unknown numeric", "numeric = \"fast\"", "numeric = \"quick\""),
+        ("no version range", "version = \"^0.1\"", "version = \"latest\""),
+        ("short digest", "version = \"^0.1\"", "version = \"^0.1\", digest = \"b179\""),
+        (
+            "digest of other letters",
+            "version = \"^0.1\"",
+            &format!("version = \"^0.1\", digest = \"{}\"", "g".repeat(64)),
+        ),
+        ("unknown unit", "\"1GiB\"", "\"1GB\""),
+        ("bytes beyond 64 bits", "\"1GiB\"", "\"99999999999TiB\""),
+        ("fraction of bytes", "\"1GiB\"", "1.5"),
+        ("negative bytes", "\"1GiB\"", "-1"),
+        ("word for threads", "n_threads = \"all\"", "n_threads = \"some\""),
+        ("negative threads", "n_threads = \"all\"", "n_threads = -2"),
+        ("word for the context", "context_tokens = 128", "context_tokens = \"model\""),
+        ("unknown form of context", "context_tokens = 128", "context_tokens = { at_least = 8 }"),
+        ("number for a loader", "loader = [\"safetensors\", \"gguf\"]", "loader = 3"),
+        ("number for an element type", "dtype = { exact = \"f32\", fast = \"f16\" }", "dtype = 16"),
+    ];
+    let reports = cases.iter().map(|(name, from, to)| ((*name).to_owned(), refused(&edited(&[(from, to)]))));
+    let empty = ("empty file".to_owned(), refused(""));
+    let binary = ("control characters".to_owned(), refused("\u{0}\u{1}"));
+    snapshot!(table(reports.chain([empty, binary])));
+}
+
+#[test]
+fn a_value_without_meaning_is_refused_at_its_place() {
+    let cases: &[(&str, &str, &str)] = &[
+        ("id with a space", "id = \"tiny\"", "id = \"tiny llama\""),
+        ("empty id", "id = \"tiny\"", "id = \"\""),
+        ("id in capitals", "id = \"tiny\"", "id = \"Tiny\""),
+        ("about of two lines", "\"A tiny llama\"", "\"A tiny\\nllama\""),
+        ("empty source", "[match]", "[source]\nmodel = \"\"\n[match]"),
+        (
+            "digest of no file",
+            "[match]",
+            &format!("[source]\nmodel = \"./m\"\nsha256 = {{ \"\" = \"{}\" }}\n[match]", "0".repeat(64)),
+        ),
+        ("key with an empty part", "hidden_size =", "\"hidden_size.\" ="),
+        ("infinite number", "{ min = 32, max = 64 }", "inf"),
+        ("infinite bound", "max = 64", "max = inf"),
+        ("table among the values", "[\"llama\", \"mistral\"]", "[{ a = 1 }]"),
+        ("min above max", "min = 32", "min = 65"),
+        ("no value to be one of", "[\"llama\", \"mistral\"]", "[]"),
+        ("no keys", "keys = [\"bits\", \"group_size\", \"mode\"]", "keys = []"),
+        ("modules without keys", "keys = [\"bits\", \"group_size\", \"mode\"], ", ""),
+        ("no condition", "{ present = false }", "{}"),
+        ("only optional", "{ present = false }", "{ optional = true }"),
+        ("absent and more", "{ present = false }", "{ present = false, min = 1 }"),
+        ("present and optional", "{ present = false }", "{ present = true, optional = true }"),
+        ("plugin with a space", "plugin = \"llama\"", "plugin = \"my llama\""),
+        ("no loader", "[\"safetensors\", \"gguf\"]", "[]"),
+        ("loader twice", "[\"safetensors\", \"gguf\"]", "[\"gguf\", \"gguf\"]"),
+        ("kernel twice", "require = []", "require = [\"a\", \"a\"]"),
+        ("unknown numeric for an element type", "fast = \"f16\"", "quick = \"f16\""),
+        ("no element type", "dtype = { exact = \"f32\", fast = \"f16\" }", "dtype = {}"),
+        ("negative temperature", "temperature = 0.2", "temperature = -0.5"),
+        ("temperature that is no number", "temperature = 0.2", "temperature = nan"),
+        ("top_p of 0", "top_p = 0.9", "top_p = 0"),
+        ("min_p above 1", "min_p = 0.0", "min_p = 1.5"),
+        ("penalty of 0", "repetition_penalty = 1.0", "repetition_penalty = 0"),
+        ("no tokens", "max_tokens = 32", "max_tokens = 0"),
+        ("empty system message", "chat = true", "chat = true\nsystem = \"\""),
+        ("empty stop text", "[\"</s>\"]", "[\"\"]"),
+        ("stop text twice", "[\"</s>\"]", "[\"a\", \"a\"]"),
+        ("no context", "context_tokens = 128", "context_tokens = 0"),
+        ("no context at most", "context_tokens = 128", "context_tokens = { at_most = 0 }"),
+        ("no sequences", "max_sequences = 4", "max_sequences = 0"),
+        ("step smaller than the batch", "max_step_tokens = 64", "max_step_tokens = 3"),
+        ("no memory", "\"1GiB\"", "0"),
+        ("no threads", "n_threads = \"all\"", "n_threads = 0"),
+    ];
+    let reports = cases.iter().map(|(name, from, to)| ((*name).to_owned(), refused(&edited(&[(from, to)]))));
+    let edits = [("top_p = 0.9", "top_p = 2"), ("max_tokens = 32", "max_tokens = 0"), ("\"tiny\"", "\"\"")];
+    let several = ("three at once".to_owned(), refused(&edited(&edits)));
+    let bare = PROFILE.split("[match]").next().unwrap().to_owned()
+        + "[match]\n"
+        + PROFILE.split_once("[compose]").map(|(_, rest)| "[compose]".to_owned() + rest).unwrap().as_str();
+    let empty_match = ("match without lines".to_owned(), refused(&bare));
+    snapshot!(table(reports.chain([several, empty_match])));
+}
+
+#[test]
+fn a_place_counts_characters_and_ends_with_its_line() {
+    let text = edited(&[("about = \"A tiny llama\"", "about = \"ä\\u0000 tiny\"")]);
+    let report = host_core::Reported::report(&refused(&text)[0]);
+    let place = report.place.unwrap();
+    assert_eq!((place.line, place.column, place.width), (Some(3), Some(9), 14));
+    let multi = edited(&[("\"A tiny llama\"", "\"\"\"\nA\ntiny\"\"\"")]);
+    let place = host_core::Reported::report(&refused(&multi)[0]).place.unwrap();
+    assert_eq!((place.line, place.excerpt.as_deref(), place.width), (Some(3), Some("about = \"\"\""), 3));
+}
