@@ -1,2 +1,74 @@
-//! All automation of the workspace.
-fn main() {}
+//! All automation of the workspace: `cargo xtask COMMAND`.
+//!
+//! Each command says what it does before it does it, runs the same programs that a person would, shows their
+//! own output, and ends with one line that tells how it went. No script elsewhere does more than call this.
+
+mod bench;
+mod ci;
+mod deny;
+mod plugins;
+mod tests_run;
+mod try_it;
+mod workspace;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::workspace::{Outcome, Workspace};
+
+/// All automation of the Tenon workspace.
+///
+/// New here? `cargo xtask try` builds everything, fetches a small model and streams an answer.
+/// Before a commit: `cargo xtask ci`.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", max_term_width = 110)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Build the program and the plugins, fetch a small model, and let it answer
+    Try(try_it::Arguments),
+    /// Run every test, with the two test models
+    Test(tests_run::Arguments),
+    /// Do all that a merge asks for: format, lints, dependencies, the Apple build, tests
+    Ci(ci::Arguments),
+    /// Build every first-party plugin into target/plugins, and lay the profiles beside them
+    Plugins(plugins::Arguments),
+    /// Measure speed and memory beside llama.cpp, in interleaved rounds
+    Bench(bench::Arguments),
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("\n{failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    let workspace = Workspace::find()?;
+    match command {
+        Command::Try(arguments) => try_it::run(&workspace, &arguments),
+        Command::Test(arguments) => tests_run::run(&workspace, &arguments),
+        Command::Ci(arguments) => ci::run(&workspace, &arguments),
+        Command::Plugins(arguments) => plugins::run(&workspace, &arguments),
+        Command::Bench(arguments) => bench::run(&workspace, &arguments),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_flags_are_consistent() {
+        super::Arguments::command().debug_assert();
+    }
+}
