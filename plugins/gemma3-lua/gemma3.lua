@@ -131,10 +131,10 @@ function build(config, g)
     local h = g:embedding(g:tokens(), "model.embed_tokens.weight")
     h = g:scale(h, c.hidden_size ^ 0.5)
     for i = 0, c.n_layers - 1 do
-        g:section("layer", i)
+        g:begin_section("layer", i)
         h = layer(g, c, i, h)
     end
-    g:section("head")
+    g:begin_section("head")
     h = norm(g, c, h, "model.norm")
 
     local logits

@@ -110,12 +110,12 @@ function build(config, g)
     local h = g:embedding(g:tokens(), "model.embed_tokens.weight")
     for i = 0, c.n_layers - 1 do
         local at = `model.layers.{i}`
-        g:section("layer", i)
+        g:begin_section("layer", i)
         h = g:add(h, attention(g, c, i, g:rms_norm(h, `{at}.input_layernorm.weight`, c.rms_norm_eps)))
         h = g:add(h, mlp(g, c, i, g:rms_norm(h, `{at}.post_attention_layernorm.weight`, c.rms_norm_eps)))
         g:ignore(`{at}.self_attn.rotary_emb.inv_freq`)
     end
-    g:section("head")
+    g:begin_section("head")
     h = g:rms_norm(h, "model.norm.weight", c.rms_norm_eps)
 
     if c.is_tied then

@@ -40,7 +40,7 @@ impl UnaryOp {
         (UnaryOp::Tanh, "tanh"),
         (UnaryOp::Softplus, "softplus"),
         (UnaryOp::Exp, "exp"),
-        (UnaryOp::Log, "log"),
+        (UnaryOp::Log, "ln"),
         (UnaryOp::Sqrt, "sqrt"),
         (UnaryOp::Rsqrt, "rsqrt"),
         (UnaryOp::Neg, "neg"),

@@ -92,14 +92,15 @@ impl UserData for Builder {
 }
 
 fn add_inspection<M: UserDataMethods<Builder>>(methods: &mut M) {
-    method(methods, "section", |lua, g, mut args| {
+    method(methods, "begin_section", |lua, g, mut args| {
         let name = args.text("section")?;
         let section = match name.as_str() {
             "embed" => Section::Embed,
             "layer" => Section::Layer(args.layer("layer")?),
             "head" => Section::Head,
             _ => {
-                let message = format!("section: there is no section {name:?}; known: embed, layer, head");
+                let message =
+                    format!("begin_section: there is no section {name:?}; known: embed, layer, head");
                 return Err(Raised::Argument(message, calling_place(lua)).into_lua());
             }
         };

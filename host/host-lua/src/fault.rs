@@ -2,7 +2,7 @@
 
 use host_core::Place;
 use host_graph::BuildError;
-use host_plugins::{Budget, FieldProblem, PluginError, PluginName};
+use host_plugins::{Budget, FieldProblem, PluginError, PluginName, clip};
 use mlua::{Error, Lua};
 
 use crate::plugin::{CHUNK_ROOT, Script};
@@ -79,7 +79,7 @@ pub(crate) fn plugin_error(
             PluginError::Syntax { plugin, message, place }
         }
         other => {
-            let (place, message) = split_place(&other.to_string(), script);
+            let (place, message) = split_place(&clip(other.to_string()), script);
             let is_address = message.contains(": 0x");
             let message = if is_address { "raised a value that is not a string".to_owned() } else { message };
             PluginError::Script { plugin, message, place }

@@ -62,6 +62,9 @@ pub enum PluginError {
     /// The runtime refused the component.
     #[error("plugin {plugin} cannot be loaded: {message}")]
     Load { plugin: PluginName, message: String },
+    /// The runtime itself does not start on this machine.
+    #[error("the WebAssembly engine does not start: {message}")]
+    Engine { message: String },
     /// The folder of compiled plugins cannot be used.
     #[error("the plugin cache at {} cannot be used", .path.display())]
     Cache { path: PathBuf, source: std::io::Error },
@@ -97,6 +100,17 @@ pub enum PluginError {
     Build { plugin: PluginName, place: Option<Box<Place>>, error: Box<BuildError> },
 }
 
+/// The most characters of a guest's words that an error keeps.
+const CLIP_CHARS: usize = 4_096;
+
+/// A guest's words, cut where they are too long for an error.
+pub fn clip(text: String) -> String {
+    match text.char_indices().nth(CLIP_CHARS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}
+
 fn list(fields: &[FieldProblem]) -> String {
     let shown: Vec<_> = fields.iter().take(3).map(|field| format!("`{}`", field.path)).collect();
     let more = if fields.len() > 3 { format!(" and {} more", fields.len() - 3) } else { String::new() };
@@ -119,6 +133,7 @@ impl PluginError {
             PluginError::ForeignImport { .. } => "plugin.foreign-import",
             PluginError::MissingExport { .. } => "plugin.missing-export",
             PluginError::Load { .. } => "plugin.load",
+            PluginError::Engine { .. } => "plugin.engine",
             PluginError::Cache { .. } => "plugin.cache",
             PluginError::Trap { .. } => "plugin.trap",
             PluginError::Time { .. } => "plugin.time-budget",
@@ -184,7 +199,9 @@ impl Reported for PluginError {
                 let shown: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
                 report.expected("one folder").found(shown.join(", ")).mend("remove one of them")
             }
-            PluginError::WrongRuntime { .. } | PluginError::Load { .. } => report,
+            PluginError::WrongRuntime { .. } | PluginError::Load { .. } | PluginError::Engine { .. } => {
+                report
+            }
             PluginError::Binary { .. } => {
                 report.mend("build the plugin again, as a component for wasm32-unknown-unknown")
             }

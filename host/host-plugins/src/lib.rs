@@ -12,7 +12,7 @@ mod package;
 mod session;
 
 pub use budget::Budget;
-pub use error::{FieldProblem, PluginError};
+pub use error::{FieldProblem, PluginError, clip};
 pub use folder::PluginFolder;
 pub use hook::{GraphPlugin, LogSink};
 pub use manifest::{ContractVersion, Kind, Manifest, Runtime};

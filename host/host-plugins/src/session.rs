@@ -128,7 +128,7 @@ impl GraphSession {
         true
     }
 
-    /// The last refusal, if nothing was accepted since.
+    /// The last refusal.
     pub fn last_refusal(&self) -> Option<&BuildError> {
         self.refusal.as_ref()
     }
@@ -142,7 +142,9 @@ impl GraphSession {
     }
 
     fn remember<T>(&mut self, result: Result<T, BuildError>) -> Result<T, BuildError> {
-        self.refusal = result.as_ref().err().cloned();
+        if let Err(refusal) = &result {
+            self.refusal = Some(refusal.clone());
+        }
         result
     }
 }

@@ -1,0 +1,99 @@
+//! What a component says of itself, read from its bytes before anything is compiled.
+
+use host_plugins::{ContractVersion, PluginError, PluginName};
+use wasmparser::{ComponentExternalKind, Encoding, Parser, Payload, Validator};
+
+/// The section that the SDK writes: major, minor and patch as big-endian u16, then the world's name.
+const SECTION: &str = "tenon:api";
+const WORLD: &str = "model-graph";
+const EXPORT: &str = "build";
+/// Interfaces of our package, any version: a wrong version is refused as such, by the section.
+const PACKAGE: &str = "tenon:plugin/";
+
+/// What stands in a component's bytes.
+#[derive(Default)]
+struct Component {
+    sections: Vec<Vec<u8>>,
+    imports: Vec<String>,
+    functions: Vec<String>,
+}
+
+/// Checks that a component is well formed, was made for a served contract, imports only that contract and
+/// has the hook.
+///
+/// The whole binary is validated first, so that no part of it is trusted before all of it was read.
+pub(crate) fn check(bytes: &[u8], plugin: &PluginName, manifest: ContractVersion) -> Result<(), PluginError> {
+    let invalid = |message: String| PluginError::Binary { plugin: plugin.clone(), message };
+    Validator::new().validate_all(bytes).map_err(|error| invalid(error.to_string()))?;
+    let component = read(bytes).map_err(invalid)?;
+    check_version(&component.sections, manifest)
+        .map_err(|found| PluginError::Contract { plugin: plugin.to_string(), found })?;
+    if let Some(import) = component.imports.into_iter().find(|name| !name.starts_with(PACKAGE)) {
+        return Err(PluginError::ForeignImport { plugin: plugin.clone(), import });
+    }
+    if !component.functions.iter().any(|name| name == EXPORT) {
+        return Err(PluginError::MissingExport { plugin: plugin.clone(), export: EXPORT });
+    }
+    Ok(())
+}
+
+fn read(bytes: &[u8]) -> Result<Component, String> {
+    let mut component = Component::default();
+    // Nested modules and components come between their begin and their `End`.
+    let mut depth = 0;
+    for payload in Parser::new(0).parse_all(bytes) {
+        match payload.map_err(|error| error.to_string())? {
+            Payload::Version { encoding, .. } => {
+                depth += 1;
+                if depth == 1 && encoding == Encoding::Module {
+                    return Err("it is a core module, not a component".to_owned());
+                }
+            }
+            Payload::End(_) => depth -= 1,
+            Payload::CustomSection(section) if section.name() == SECTION => {
+                component.sections.push(section.data().to_vec());
+            }
+            Payload::ComponentImportSection(imports) if depth == 1 => {
+                for import in imports {
+                    component.imports.push(import.map_err(|error| error.to_string())?.name.name.to_owned());
+                }
+            }
+            Payload::ComponentExportSection(exports) if depth == 1 => {
+                for export in exports {
+                    let export = export.map_err(|error| error.to_string())?;
+                    if export.kind == ComponentExternalKind::Func {
+                        component.functions.push(export.name.name.to_owned());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(component)
+}
+
+/// The error is what was found instead of the contract.
+fn check_version(sections: &[Vec<u8>], manifest: ContractVersion) -> Result<(), String> {
+    let section = match sections {
+        [] => return Err(format!("no `{SECTION}` section")),
+        [section] => section,
+        more => return Err(format!("{} `{SECTION}` sections", more.len())),
+    };
+    let [m0, m1, n0, n1, p0, p1, world @ ..] = section.as_slice() else {
+        return Err(format!("a `{SECTION}` section of {} bytes", section.len()));
+    };
+    let [major, minor, patch] = [[*m0, *m1], [*n0, *n1], [*p0, *p1]].map(u16::from_be_bytes);
+    let found = ContractVersion { major, minor };
+    let world = String::from_utf8_lossy(world);
+    if !found.is_served() {
+        return Err(format!("contract {found}.{patch}"));
+    }
+    if found != manifest {
+        return Err(format!("contract {found}.{patch} in the component, {manifest} in plugin.toml"));
+    }
+    if world != WORLD {
+        let world: String = world.chars().take(64).collect();
+        return Err(format!("world `{world}`, not `{WORLD}`"));
+    }
+    Ok(())
+}
