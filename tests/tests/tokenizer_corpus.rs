@@ -4,6 +4,8 @@
 //!
 //! The GGUF files are not in the repository. `TENON_TEST_MODELS` names the folder that holds them.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -138,8 +138,8 @@ mod tests {
 
     #[test]
     fn text_before_the_first_complete_stop_is_emitted() {
-        let cases: [(&[&str], &[&str], &str, Option<&str>); 9] = [
-            (&[], &["all ", "of it"], "all of it", None),
+        for (stops, pieces, text, stop) in [
+            (&[][..], &["all ", "of it"][..], "all of it", None),
             (&["", ""], &["all"], "all", None),
             (&["END"], &["one EN", "D two"], "one ", Some("END")),
             (&["END"], &["one EN", "d two"], "one ENd two", None),
@@ -148,8 +148,7 @@ mod tests {
             (&["c", "abc"], &["xabc"], "x", Some("abc")),
             (&["🦀!"], &["a🦀", "?🦀", "!b"], "a🦀?", Some("🦀!")),
             (&["aab"], &["aaab"], "a", Some("aab")),
-        ];
-        for (stops, pieces, text, stop) in cases {
+        ] {
             assert_eq!(stream(stops, pieces), (text.into(), stop.map(Into::into)), "{stops:?} {pieces:?}");
         }
     }

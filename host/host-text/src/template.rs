@@ -60,6 +60,8 @@ impl ChatTemplate {
     /// # Errors
     /// [`TextError::TemplateSyntax`] with the line.
     pub fn new(source: &str) -> Result<Self, TextError> {
+        // Jinja reads every line end as a line feed.
+        let source = source.replace("\r\n", "\n").replace('\r', "\n");
         let mut environment = Environment::new();
         environment.set_trim_blocks(true);
         environment.set_lstrip_blocks(true);
@@ -68,14 +70,15 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(methods::call);
         environment.add_filter("tojson", filters::tojson);
         environment.add_filter("string", python::to_string);
+        environment.add_filter("trim", filters::trim);
         environment.add_filter("join", filters::join);
         environment.add_function("raise_exception", raise_exception);
-        let parsed = environment.add_template_owned(NAME, without_generation_tags(source).into_owned());
+        let parsed = environment.add_template_owned(NAME, without_generation_tags(&source).into_owned());
         if let Err(error) = parsed {
-            let place = place(&error, source);
+            let place = place(&error, &source);
             return Err(TextError::TemplateSyntax { detail: detail(&error), place });
         }
-        Ok(ChatTemplate { environment, source: source.to_owned() })
+        Ok(ChatTemplate { environment, source })
     }
 
     /// The template's text.

@@ -55,6 +55,15 @@ fn separator(pair: &Value, index: usize) -> Result<String, Error> {
         .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "separators must be a pair of texts"))
 }
 
+/// `str(value).strip(characters)`.
+pub(super) fn trim(value: &Value, characters: Option<&str>) -> Result<String, Error> {
+    let text = python::to_string(value)?;
+    Ok(match characters {
+        Some(characters) => text.trim_matches(|character| characters.contains(character)).to_owned(),
+        None => text.trim().to_owned(),
+    })
+}
+
 /// `separator.join(items)`, or of an attribute of each item.
 pub(super) fn join(items: &Value, separator: Option<&str>, options: Kwargs) -> Result<String, Error> {
     let attribute: Option<&str> = options.get("attribute")?;

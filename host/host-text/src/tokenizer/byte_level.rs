@@ -1,5 +1,7 @@
 //! Byte-level BPE from the vocabulary of a GGUF file (`tokenizer.ggml.model = "gpt2"`).
 
+use std::collections::hash_map::Entry;
+
 use host_core::Vocabulary;
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -36,17 +38,19 @@ pub(crate) fn build(vocabulary: &Vocabulary) -> Result<(Pipeline, SpecialTokens)
 fn ids_of_tokens(vocabulary: &Vocabulary, kinds: &[Kind]) -> Result<Vocab, TextError> {
     let mut ids = Vocab::with_capacity(vocabulary.tokens.len());
     for ((id, text), kind) in (0u32..).zip(&vocabulary.tokens).zip(kinds) {
-        if ids.contains_key(text) {
-            if *kind == Kind::Unused {
-                continue;
+        match ids.entry(text.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(id);
             }
-            return Err(TextError::InvalidVocabulary {
-                what: "its tokens",
-                expected: "a different text for each".into(),
-                found: format!("`{}` again at id {id}", text.escape_debug()),
-            });
+            Entry::Occupied(_) if *kind == Kind::Unused => {}
+            Entry::Occupied(first) => {
+                return Err(TextError::InvalidVocabulary {
+                    what: "its tokens",
+                    expected: "a different text for each".into(),
+                    found: format!("`{}` twice, first at id {}", text.escape_debug(), first.get()),
+                });
+            }
         }
-        ids.insert(text.clone(), id);
     }
     Ok(ids)
 }

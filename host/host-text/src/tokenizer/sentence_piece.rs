@@ -2,8 +2,8 @@
 //!
 //! Text is cut at special tokens, spaces become `▁`, and neighbouring pieces are merged, the best-scored result
 //! first, until nothing merges. A character that is no piece is spelled in bytes. The order is that of the
-//! published fast tokenizers (`generate_merges` in `transformers`): score, then the longer left piece, then the
-//! longer right piece, then position; so ids agree with theirs and with SentencePiece's.
+//! published fast tokenizers (`generate_merges` in `transformers`): score, then the longer left piece, the longer
+//! right piece, the smaller id, and the place in the text; so ids agree with theirs and with SentencePiece's.
 
 use std::borrow::Cow;
 use std::cmp::{Ordering, Reverse};
@@ -218,11 +218,10 @@ impl Recogniser {
             Kind::UserDefined => true,
             Kind::Normal | Kind::Unused | Kind::Byte => false,
         };
-        // Runs of spaces are found by merging, after they have become `▁`.
-        let is_spaces = |text: &str| text.chars().all(|character| character == '▁');
+        // A user-defined run of spaces is recognised only when written with `▁`; from spaces it is merged.
         let patterns = (0u32..).zip(&model.kinds).filter(|(_, kind)| wanted(**kind)).filter_map(|(id, _)| {
             let text = model.pieces.text(id)?;
-            (!is_spaces(text)).then_some((id, text))
+            (!text.is_empty()).then_some((id, text))
         });
         let (ids, texts): (Vec<u32>, Vec<&str>) = patterns.unzip();
         let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(texts);
@@ -259,7 +258,7 @@ struct Merge {
 
 impl Ord for Merge {
     fn cmp(&self, other: &Self) -> Ordering {
-        let order = |merge: &Merge| (merge.n_left, merge.n_right, Reverse(merge.left));
+        let order = |merge: &Merge| (merge.n_left, merge.n_right, Reverse(merge.id), Reverse(merge.left));
         self.score.total_cmp(&other.score).then_with(|| order(self).cmp(&order(other)))
     }
 }
