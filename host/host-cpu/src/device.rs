@@ -58,7 +58,12 @@ impl Device for CpuDevice {
         ]
     }
 
-    fn check(&self, graph: &Graph, catalogue: &Catalogue, options: &CompileOptions) -> Result<MemoryPlan, DeviceError> {
+    fn check(
+        &self,
+        graph: &Graph,
+        catalogue: &Catalogue,
+        options: &CompileOptions,
+    ) -> Result<MemoryPlan, DeviceError> {
         let (plan, weights) = compile(graph, catalogue, options)?;
         let memory = CpuExecutable::memory_plan(&plan, &weights, options);
         check_memory(memory, options)?;
@@ -79,8 +84,7 @@ impl Device for CpuDevice {
         let mut weights = region(sources.matrix_bytes, true)?;
         let mut constants = region(sources.constant_bytes, false)?;
         load(&sources, checkpoint, &pool, &mut weights, &mut constants, progress)?;
-        let executable =
-            CpuExecutable::new(self.simd, plan, &sources, pool, weights, constants, memory, options)?;
+        let executable = CpuExecutable::new(self.simd, plan, pool, weights, constants, memory, options)?;
         Ok(Box::new(executable))
     }
 }

@@ -1,5 +1,8 @@
 //! Runs a plan's instructions on one thread of many.
-#![expect(unsafe_code, reason = "threads write disjoint parts of shared buffers, as the plan's splits and barriers tell")]
+#![expect(
+    unsafe_code,
+    reason = "threads write disjoint parts of shared buffers, as the plan's splits and barriers tell"
+)]
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -13,8 +16,11 @@ use crate::kernels::quantise::{BlockMeta, quantise_row};
 use crate::kernels::rows::{Norm, glu, norm_rows, unary};
 use crate::lanes::LANES;
 use crate::matrix::{BLOCK, Matrix, Number};
-use crate::plan::{Buffer, BufferId, CodesId, Instr, KvPlace, Operand, Plan, ProductInput, RopeTable, Rows, Vector};
+use crate::plan::{
+    Buffer, BufferId, CodesId, Instr, KvPlace, Operand, Plan, ProductInput, RopeTable, Rows, Vector,
+};
 use crate::pool::Worker;
+use crate::stateful::visible;
 
 /// One run of the step: where its sequence's state lies and where its tokens are.
 pub(crate) struct RunView {
@@ -62,11 +68,14 @@ impl Frame<'_> {
         }
     }
 
-    /// Runs instructions that compute constants; a single thread calls it.
-    pub(crate) fn run_once(&self, instrs: &[Instr]) {
-        for instr in instrs {
-            if let Instr::General { op, lead, inputs, out, out_item } = instr {
-                self.general(op, *lead, inputs, *out, out_item, 0..1);
+    /// Computes the values that no token changes; a single thread calls it, before the first step.
+    pub(crate) fn run_once(&self, alone: &Worker<'_>) {
+        for instr in &self.plan.once {
+            self.execute(instr, alone);
+        }
+        for step in &self.plan.steps {
+            if let Instr::Scan(scan) = &step.instr {
+                self.body_frame(&scan.body.plan, alone.index).run_once(alone);
             }
         }
     }
@@ -148,6 +157,17 @@ impl Frame<'_> {
                     self.slice_mut(*out, row, 0, item).copy_from_slice(from);
                 }
             }
+            Instr::Route(p) => self.route(p, worker),
+            Instr::Spread(p) => self.spread(p, worker),
+            Instr::ExpertProduct(p) => self.expert_product(p, worker),
+            Instr::Combine(p) => self.combine(p, worker),
+            Instr::Conv(p) => self.conv(p, worker),
+            Instr::GatedDelta(p) => self.gated_delta(p, worker),
+            Instr::SsmScan(p) => self.ssm_scan(p, worker),
+            Instr::IndexWrite(p) => self.index_write(p, worker),
+            Instr::SparseSelect(p) => self.sparse_select(p, worker),
+            Instr::SelectedAttention(p) => self.selected_attention(p, worker),
+            Instr::Scan(p) => self.scan(p, worker),
             Instr::General { op, lead, inputs, out, out_item } => {
                 let rows = worker.share(self.n_rows(self.buffer(*out).rows));
                 self.general(op, *lead, inputs, *out, out_item, rows);
@@ -155,11 +175,11 @@ impl Frame<'_> {
         }
     }
 
-    fn buffer(&self, id: BufferId) -> &Buffer {
+    pub(crate) fn buffer(&self, id: BufferId) -> &Buffer {
         &self.plan.buffers[id.0]
     }
 
-    fn n_rows(&self, rows: Rows) -> usize {
+    pub(crate) fn n_rows(&self, rows: Rows) -> usize {
         match rows {
             Rows::Tokens => self.n_tokens,
             Rows::Logits => self.logit_tokens.len(),
@@ -168,7 +188,7 @@ impl Frame<'_> {
     }
 
     /// The first float of a buffer's row.
-    fn row(&self, id: BufferId, row: usize) -> *mut f32 {
+    pub(crate) fn row(&self, id: BufferId, row: usize) -> *mut f32 {
         let buffer = self.buffer(id);
         let (base, row) = match buffer.rows {
             Rows::Once => (self.constants, 0),
@@ -179,18 +199,21 @@ impl Frame<'_> {
         unsafe { base.add(buffer.offset).cast::<f32>().add(row * buffer.item) }
     }
 
-    fn slice(&self, id: BufferId, row: usize, from: usize, len: usize) -> &[f32] {
+    pub(crate) fn slice(&self, id: BufferId, row: usize, from: usize, len: usize) -> &[f32] {
         // SAFETY: callers stay within a row, and nobody writes it until the next barrier.
         unsafe { std::slice::from_raw_parts(self.row(id, row).add(from), len) }
     }
 
-    #[expect(clippy::mut_from_ref, reason = "each part of a buffer is written by one thread between barriers")]
-    fn slice_mut(&self, id: BufferId, row: usize, from: usize, len: usize) -> &mut [f32] {
+    #[expect(
+        clippy::mut_from_ref,
+        reason = "each part of a buffer is written by one thread between barriers"
+    )]
+    pub(crate) fn slice_mut(&self, id: BufferId, row: usize, from: usize, len: usize) -> &mut [f32] {
         // SAFETY: callers stay within a row, and no other thread touches this part until the next barrier.
         unsafe { std::slice::from_raw_parts_mut(self.row(id, row).add(from), len) }
     }
 
-    fn vector(&self, vector: Vector) -> *const f32 {
+    pub(crate) fn vector(&self, vector: Vector) -> *const f32 {
         // SAFETY: vectors lie within the constants.
         unsafe { self.constants.add(vector.offset).cast() }
     }
@@ -251,10 +274,7 @@ impl Frame<'_> {
         // SAFETY: the layout gave codes and metas room for all rows of a step.
         unsafe {
             let metas = self.arena.add(codes.metas).cast::<BlockMeta>();
-            (
-                self.arena.add(codes.codes + row * codes.stride).cast(),
-                metas.add(row * (codes.stride / BLOCK)),
-            )
+            (self.arena.add(codes.codes + row * codes.stride).cast(), metas.add(row * (codes.stride / BLOCK)))
         }
     }
 
@@ -283,13 +303,7 @@ impl Frame<'_> {
     ) {
         // A row of the buffer may hold several product rows: heads.
         let per_row = self.buffer(out).item / matrix.n_out;
-        let input = match input {
-            ProductInput::Floats(x) => Input::Float { x: self.row(x, 0), stride: matrix.n_in },
-            ProductInput::Codes(id) => {
-                let (codes, meta) = self.codes_at(id, 0);
-                Input::Quantised { codes, meta, stride: matrix.n_in_padded() }
-            }
-        };
+        let input = self.product_input(input, matrix, 0);
         let product = Product {
             matrix,
             weights: self.weights,
@@ -303,6 +317,24 @@ impl Frame<'_> {
         };
         // SAFETY: the plan gave every buffer its rows; threads have disjoint panels.
         unsafe { multiply(self.simd, &product) };
+    }
+
+    /// What a product reads, from product row `first` on.
+    pub(crate) fn product_input(&self, input: ProductInput, matrix: &Matrix, first: usize) -> Input {
+        // SAFETY: the layout gave floats, codes and metas room for all product rows.
+        unsafe {
+            match input {
+                ProductInput::Floats(x) => {
+                    Input::Float { x: self.row(x, 0).add(first * matrix.n_in), stride: matrix.n_in }
+                }
+                ProductInput::Codes(id) => {
+                    let (codes, meta) = self.codes_at(id, 0);
+                    let stride = matrix.n_in_padded();
+                    let meta = meta.add(first * (stride / BLOCK));
+                    Input::Quantised { codes: codes.add(first * stride), meta, stride }
+                }
+            }
+        }
     }
 
     fn kv_write(&self, k: BufferId, v: BufferId, place: &KvPlace, rope: Option<usize>, worker: &Worker<'_>) {
@@ -323,16 +355,23 @@ impl Frame<'_> {
                 // SAFETY: the run's state has room for `capacity` positions; this thread alone has this one.
                 unsafe {
                     let keys = run.state.add(place.keys);
-                    let first = (head * self.capacity + position / LANES * LANES) * place.dim_k + position % LANES;
+                    let first =
+                        (head * self.capacity + position / LANES * LANES) * place.dim_k + position % LANES;
                     write_numbers(keys, self.kv_number, first, LANES, key);
                     let values = run.state.add(place.values);
-                    write_numbers(values, self.kv_number, (head * self.capacity + position) * place.dim_v, 1, value);
+                    write_numbers(
+                        values,
+                        self.kv_number,
+                        (head * self.capacity + position) * place.dim_v,
+                        1,
+                        value,
+                    );
                 }
             }
         }
     }
 
-    fn run_of(&self, token: usize) -> &RunView {
+    pub(crate) fn run_of(&self, token: usize) -> &RunView {
         &self.runs[self.runs.partition_point(|run| run.first <= token) - 1]
     }
 
@@ -372,7 +411,7 @@ impl Frame<'_> {
         let n = rows.len();
         let mut queries = [std::ptr::null::<f32>(); MAX_ROWS];
         let mut outs = [std::ptr::null_mut::<f32>(); MAX_ROWS];
-        let mut visible = [const { 0..0 }; MAX_ROWS];
+        let mut seen = [const { 0..0 }; MAX_ROWS];
         let mut sinks = [f32::NEG_INFINITY; MAX_ROWS];
         for (i, row) in rows.enumerate() {
             let token = run.first + row / per_group;
@@ -386,12 +425,7 @@ impl Frame<'_> {
                 }
             }
             let position = run.past + row / per_group;
-            let first = match a.mask {
-                Mask::Window(window) => (position + 1).saturating_sub(window),
-                Mask::Chunked(chunk) => position / chunk * chunk,
-                Mask::Causal | Mask::BidirectionalPrefix => 0,
-            };
-            visible[i] = first..position + 1;
+            seen[i] = visible(a.mask, position);
         }
         let element = self.kv_number.bytes();
         // SAFETY: the run's state holds both caches; each thread has its own rows of scores.
@@ -399,7 +433,7 @@ impl Frame<'_> {
             let tile = Tile {
                 queries: &queries[..n],
                 outs: &outs[..n],
-                visible: &visible[..n],
+                visible: &seen[..n],
                 sinks: &sinks[..n],
                 keys: run.state.add(a.place.keys + kv_head * self.capacity * a.place.dim_k * element),
                 values: run.state.add(a.place.values + kv_head * self.capacity * a.place.dim_v * element),

@@ -17,7 +17,7 @@ use crate::kernels::attention::MAX_ROWS;
 use crate::lanes::LANES;
 use crate::matrix::Number;
 use crate::memory::Region;
-use crate::plan::{Plan, WeightsPlan};
+use crate::plan::{Plan, StatePlace, WeightsPlan};
 use crate::pool::Pool;
 
 /// One sequence: its state and how many tokens it holds.
@@ -51,7 +51,6 @@ impl CpuExecutable {
     pub(crate) fn new(
         simd: Simd,
         plan: Plan,
-        sources: &WeightsPlan,
         pool: Pool,
         weights: Region,
         constants: Region,
@@ -61,7 +60,7 @@ impl CpuExecutable {
         let capacity = options.context_tokens.next_multiple_of(LANES);
         let executable = CpuExecutable {
             simd,
-            arena: region(plan.arena_bytes, true)?,
+            arena: region(arena_bytes(&plan, options), true)?,
             logits: region(plan.n_vocab * options.max_step_tokens * 4, false)?,
             scores: region(options.n_threads.max(1) * MAX_ROWS * capacity * 4, false)?,
             counters: (0..plan.n_counters).map(|_| AtomicUsize::new(0)).collect(),
@@ -80,7 +79,12 @@ impl CpuExecutable {
             context_tokens: options.context_tokens,
             max_step_tokens: options.max_step_tokens,
         };
-        executable.frame(0, &[], &[]).run_once(&sources.once);
+        let frame = executable.frame(0, &[], &[]);
+        executable.pool.run(&|worker| {
+            if worker.index == 0 {
+                frame.run_once(&worker.alone());
+            }
+        });
         Ok(executable)
     }
 
@@ -92,7 +96,7 @@ impl CpuExecutable {
         MemoryPlan {
             weights_bytes: (sources.matrix_bytes + sources.constant_bytes) as u64,
             state_bytes: (plan.state_bytes * options.max_sequences) as u64,
-            activation_bytes: (plan.arena_bytes + scores + logits) as u64,
+            activation_bytes: (arena_bytes(plan, options) + scores + logits) as u64,
         }
     }
 
@@ -199,17 +203,19 @@ impl Executable for CpuExecutable {
     }
 
     fn trim(&mut self, sequence: SequenceId, n_tokens: usize) -> Result<(), DeviceError> {
-        let can_trim = self.plan.can_trim;
         let len = self.sequence(sequence)?.len;
         let refuse = |why| Err(DeviceError::Trim { len, n_tokens, why });
         if n_tokens > len {
             return refuse("it does not hold that many");
         }
-        if !can_trim && n_tokens > 0 {
-            return refuse("it keeps a state that cannot go back");
+        if !self.plan.can_trim && n_tokens > 0 && n_tokens < len {
+            return refuse("it keeps a state that can only go back to the beginning");
         }
         if let Some(Some(sequence)) = self.sequences.get_mut(sequence.0 as usize) {
             sequence.len -= n_tokens;
+            if sequence.len == 0 {
+                self.plan.clear_state(&mut sequence.state);
+            }
         }
         Ok(())
     }
@@ -286,21 +292,41 @@ impl Logits for CpuExecutable {
     }
 }
 
+/// Buffers of a step, then the threads' scratch for scans.
+fn arena_bytes(plan: &Plan, options: &CompileOptions) -> usize {
+    plan.arena_bytes + options.n_threads.max(1) * plan.scan_bytes
+}
+
 impl Plan {
-    /// Copies the positions that a sequence holds, slot by slot.
+    /// Copies what a sequence of `len` tokens holds, slot by slot.
     fn copy_state(&self, from: &Region, to: &Region, len: usize, context_tokens: usize, number: Number) {
         let capacity = context_tokens.next_multiple_of(LANES);
         let len = len.next_multiple_of(LANES);
         let element = number.bytes();
-        for place in &self.kv_places {
-            for head in 0..place.heads {
-                for (start, dim) in [(place.keys, place.dim_k), (place.values, place.dim_v)] {
-                    let at = start + head * capacity * dim * element;
-                    // SAFETY: both regions hold a whole state, and they are distinct.
-                    unsafe {
-                        std::ptr::copy_nonoverlapping(from.ptr().add(at), to.ptr().add(at), len * dim * element);
+        let copy = |at: usize, bytes: usize| {
+            // SAFETY: both regions hold a whole state, and they are distinct.
+            unsafe { std::ptr::copy_nonoverlapping(from.ptr().add(at), to.ptr().add(at), bytes) }
+        };
+        for place in &self.places {
+            match place {
+                StatePlace::Kv(place) => {
+                    for head in 0..place.heads {
+                        for (start, dim) in [(place.keys, place.dim_k), (place.values, place.dim_v)] {
+                            copy(start + head * capacity * dim * element, len * dim * element);
+                        }
                     }
                 }
+                StatePlace::IndexKeys(place) => copy(place.keys, len * place.dim * 4),
+                StatePlace::Moving { offset, len } => copy(*offset, 4 * len),
+            }
+        }
+    }
+
+    /// Takes a state back to the beginning: what positions do not mark as absent becomes 0.
+    fn clear_state(&self, state: &mut Region) {
+        for place in &self.places {
+            if let StatePlace::Moving { offset, len } = place {
+                state.bytes_mut(*offset, 4 * len).fill(0);
             }
         }
     }

@@ -173,7 +173,8 @@ fn matmul(a: &Arg<'_>, b: &Arg<'_>, out: &mut [f32], out_item: &[usize]) {
         let (a, b) = (&a.data[start(a, i)..], &b.data[start(b, i)..]);
         for row in 0..m {
             for col in 0..n {
-                y[row * n + col] = (0..inner).fold(0.0, |sum, k| a[row * inner + k].mul_add(b[k * n + col], sum));
+                y[row * n + col] =
+                    (0..inner).fold(0.0, |sum, k| a[row * inner + k].mul_add(b[k * n + col], sum));
             }
         }
     }

@@ -14,8 +14,10 @@ mod lanes;
 mod load;
 mod matrix;
 mod memory;
+mod moe;
 mod plan;
 mod pool;
+mod stateful;
 
 pub use device::CpuDevice;
 pub use features::Simd;

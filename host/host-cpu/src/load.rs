@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use host_device::DeviceError;
 use host_weights::{Checkpoint, Tensor, WeightsError};
 
-use crate::matrix::{Matrix, Scratch};
+use crate::matrix::Scratch;
 use crate::memory::Region;
+use crate::moe::Stack;
 use crate::plan::WeightsPlan;
 use crate::pool::Pool;
 
@@ -23,7 +24,7 @@ pub(crate) fn load(
 ) -> Result<(), DeviceError> {
     for source in &plan.vectors {
         let Tensor::Dense(tensor) = checkpoint.tensor(&source.name)? else {
-            unreachable!("the graph's builder refused quantised vectors")
+            unreachable!("the plan refused quantised vectors")
         };
         let mut values = vec![0.0_f32; source.len];
         tensor.read_f32(0..source.len, &mut values)?;
@@ -35,12 +36,12 @@ pub(crate) fn load(
     let all = plan.matrix_bytes as u64;
     let mut done = 0;
     progress(done, all);
-    for (name, matrix) in &plan.matrices {
+    for (name, stack) in &plan.matrices {
         let tensor = checkpoint.tensor(name)?;
-        let packed = weights.bytes_mut(matrix.offset, matrix.bytes());
-        pack(&tensor, matrix, pool, packed)?;
+        let packed = weights.bytes_mut(stack.matrix.offset, stack.bytes());
+        pack(&tensor, stack, pool, packed)?;
         checkpoint.release(name);
-        done += matrix.bytes() as u64;
+        done += stack.bytes() as u64;
         progress(done, all);
     }
     Ok(())
@@ -49,10 +50,12 @@ pub(crate) fn load(
 /// Panels that a thread takes at once.
 const PANELS_AT_ONCE: usize = 8;
 
-fn pack(tensor: &Tensor<'_>, matrix: &Matrix, pool: &Pool, out: &mut [u8]) -> Result<(), WeightsError> {
+fn pack(tensor: &Tensor<'_>, stack: &Stack, pool: &Pool, out: &mut [u8]) -> Result<(), WeightsError> {
     struct Shared(*mut u8);
     // SAFETY: threads write disjoint panels.
     unsafe impl Sync for Shared {}
+    let matrix = &stack.matrix;
+    let n_panels = stack.count * matrix.n_panels();
     let base = Shared(out.as_mut_ptr());
     let next = AtomicUsize::new(0);
     let failure = Mutex::new(None);
@@ -61,16 +64,17 @@ fn pack(tensor: &Tensor<'_>, matrix: &Matrix, pool: &Pool, out: &mut [u8]) -> Re
         let mut scratch = Scratch::default();
         loop {
             let first = next.fetch_add(PANELS_AT_ONCE, Ordering::Relaxed);
-            if first >= matrix.n_panels() {
+            if first >= n_panels {
                 return;
             }
-            for panel in first..(first + PANELS_AT_ONCE).min(matrix.n_panels()) {
+            for panel in first..(first + PANELS_AT_ONCE).min(n_panels) {
                 // SAFETY: this thread took the panel; `out` holds all of them.
                 let to = unsafe {
                     let start = base.0.add(panel * matrix.panel_bytes());
                     std::slice::from_raw_parts_mut(start, matrix.panel_bytes())
                 };
-                if let Err(error) = matrix.pack(tensor, panel, &mut scratch, to)
+                let (index, panel) = (panel / matrix.n_panels(), panel % matrix.n_panels());
+                if let Err(error) = matrix.pack(tensor, index * matrix.n_out, panel, &mut scratch, to)
                     && let Ok(mut slot) = failure.lock()
                 {
                     *slot = Some(error);

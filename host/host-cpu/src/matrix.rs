@@ -5,7 +5,9 @@
 //! tokens: that is what makes a batch give the bits that a single sequence gets.
 
 use host_core::DType;
-use host_weights::{AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor, WeightsError};
+use host_weights::{
+    AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor, WeightsError,
+};
 
 use crate::lanes::LANES;
 
@@ -202,15 +204,17 @@ impl Matrix {
         matches!(self.format, Format::Grouped { codes, .. } if codes != Codes::E4m3)
     }
 
-    /// Fills one panel from the rows of the stored tensor; `out` is zeroed and [`Matrix::panel_bytes`] long.
+    /// Fills one panel from the stored tensor, in which this matrix begins at row `first_row`; `out` is zeroed
+    /// and [`Matrix::panel_bytes`] long.
     pub(crate) fn pack(
         &self,
         tensor: &Tensor<'_>,
+        first_row: usize,
         panel: usize,
         scratch: &mut Scratch,
         out: &mut [u8],
     ) -> Result<(), WeightsError> {
-        let rows = panel * LANES..self.n_out.min((panel + 1) * LANES);
+        let rows = first_row + panel * LANES..first_row + self.n_out.min((panel + 1) * LANES);
         match tensor {
             Tensor::Dense(dense) => self.pack_dense(dense, rows, out),
             Tensor::Affine(affine) => {

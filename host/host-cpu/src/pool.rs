@@ -61,6 +61,11 @@ impl Worker<'_> {
         }
     }
 
+    /// This thread as the only one of a job within the job.
+    pub(crate) fn alone(&self) -> Worker<'_> {
+        Worker { index: 0, count: 1, shared: self.shared }
+    }
+
     /// This thread's part of `n` equal items.
     pub(crate) fn share(&self, n: usize) -> std::ops::Range<usize> {
         n * self.index / self.count..n * (self.index + 1) / self.count

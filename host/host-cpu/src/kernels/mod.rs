@@ -3,6 +3,7 @@
 pub(crate) mod attention;
 pub(crate) mod product;
 pub(crate) mod quantise;
+pub(crate) mod recurrent;
 pub(crate) mod rows;
 
 /// Makes a kernel's entry: picks the form at run time, switches its instructions on and inlines the kernel.

@@ -1,19 +1,27 @@
 //! From graph to plan: fuses what belongs together and gives every value a buffer.
 
+mod experts;
+mod stateful;
+
 use std::collections::HashMap;
 
 use host_core::Numeric;
 use host_device::{CompileOptions, DeviceError};
-use host_graph::{Activation, BinaryOp, Graph, Mask, Node, Op, RopeSpec, Section, SlotId, SlotKind, UnaryOp, Value, ValueType};
-use host_weights::{Catalogue, Encoding};
+use host_graph::{
+    Activation, BinaryOp, Graph, Mask, Node, Op, RopeSpec, Section, Slot, SlotId, SlotKind, UnaryOp, Value,
+    ValueType,
+};
+use host_weights::{Catalogue, Encoding, TensorInfo, WeightsError};
 
 use super::layout::{mark_barriers, place, step};
 use super::{
-    Buffer, BufferId, CodesBuffer, CodesId, Instr, KvPlace, Operand, Plan, ProductInput, RopeTable, Rows, Vector,
+    Buffer, BufferId, CodesBuffer, CodesId, Instr, Operand, Plan, ProductInput, RopeTable, Rows, StatePlace,
+    Vector,
 };
-use crate::lanes::LANES;
-use crate::matrix::{BLOCK, Matrix};
+use crate::matrix::{BLOCK, Matrix, Number};
 use crate::memory::ALIGN;
+use crate::moe::Stack;
+use crate::stateful::SelectedAttention;
 
 /// The name under which errors speak of this device.
 const DEVICE: &str = crate::DEVICE_ID;
@@ -22,12 +30,11 @@ const DEVICE: &str = crate::DEVICE_ID;
 #[derive(Debug, Default)]
 pub(crate) struct WeightsPlan {
     /// Matrices to repack, by checkpoint name, and where they go.
-    pub(crate) matrices: Vec<(String, Matrix)>,
+    pub(crate) matrices: Vec<(String, Stack)>,
     pub(crate) matrix_bytes: usize,
     /// Vectors to read as floats.
     pub(crate) vectors: Vec<VectorSource>,
-    /// Values to compute once, in order, after the vectors.
-    pub(crate) once: Vec<Instr>,
+    /// Bytes of vectors and of the values that are computed once.
     pub(crate) constant_bytes: usize,
 }
 
@@ -40,123 +47,133 @@ pub(crate) struct VectorSource {
     pub(crate) offset: usize,
 }
 
+/// Integers above are no floats any more.
+const MAX_INTEGER: usize = 1 << 24;
+
 /// Compiles a checked graph.
 pub(crate) fn compile(
     graph: &Graph,
     catalogue: &Catalogue,
     options: &CompileOptions,
 ) -> Result<(Plan, WeightsPlan), DeviceError> {
-    let mut compiler = Compiler::new(graph, catalogue, options);
-    compiler.place_state()?;
-    compiler.find_fusions();
-    for index in 0..graph.nodes().len() {
-        if !compiler.is_fused[index] {
-            compiler.emit(index)?;
-        }
+    if options.context_tokens > MAX_INTEGER || graph.n_vocab() > MAX_INTEGER {
+        let what = format!("{} positions and {} token ids", options.context_tokens, graph.n_vocab());
+        return Err(unsupported(what, "whole numbers up to 16777216"));
     }
-    compiler.finish()
+    let mut compiler = Compiler::new(graph.nodes(), graph.slots(), &[graph.output()], catalogue, options);
+    compiler.plan.n_vocab = graph.n_vocab();
+    compiler.place_state();
+    compiler.emit_all()?;
+    compiler.finish(graph.output())
 }
 
 struct Compiler<'a> {
-    graph: &'a Graph,
+    nodes: &'a [Node],
+    slots: &'a [Slot],
     catalogue: &'a Catalogue,
     options: &'a CompileOptions,
     plan: Plan,
-    weights: WeightsPlan,
+    store: Store,
     /// The buffer of each node's result, once emitted.
     results: Vec<Option<BufferId>>,
     uses: Vec<usize>,
     /// Nodes that their only user computes along.
     is_fused: Vec<bool>,
-    matrices: HashMap<String, Matrix>,
-    vectors: HashMap<(String, u32), Vector>,
     codes: HashMap<(BufferId, usize), CodesId>,
     taken: HashMap<BufferId, BufferId>,
     /// The step that wrote a buffer.
     writer: HashMap<BufferId, usize>,
-    kv: Vec<Option<KvPlace>>,
-    /// Which numbers cached values, with their index in the constants.
+    /// Where each slot's state lies; a shared slot's is its donor's.
+    places: Vec<Option<StatePlace>>,
+    /// Whether the nodes are the body of a scan, where sections mean nothing.
+    is_body: bool,
+    /// The buffers of numbers, by their bits.
     numbers: HashMap<u32, BufferId>,
 }
 
+/// What is read from the checkpoint so far; the body of a scan shares it with the graph around it.
+#[derive(Default)]
+struct Store {
+    weights: WeightsPlan,
+    matrices: HashMap<String, Stack>,
+    vectors: HashMap<(String, u32), Vector>,
+}
+
 impl<'a> Compiler<'a> {
-    fn new(graph: &'a Graph, catalogue: &'a Catalogue, options: &'a CompileOptions) -> Self {
-        let n = graph.nodes().len();
-        let mut uses = vec![0; n];
-        for input in graph.nodes().iter().flat_map(|node| &node.inputs) {
-            uses[input.0 as usize] += 1;
+    fn new(
+        nodes: &'a [Node],
+        slots: &'a [Slot],
+        results: &[Value],
+        catalogue: &'a Catalogue,
+        options: &'a CompileOptions,
+    ) -> Self {
+        let mut uses = vec![0; nodes.len()];
+        for value in nodes.iter().flat_map(|node| &node.inputs).chain(results) {
+            uses[value.0 as usize] += 1;
         }
-        uses[graph.output().0 as usize] += 1;
         let ints = |item| Buffer { rows: Rows::Tokens, item, offset: 0 };
         let plan = Plan {
             steps: Vec::new(),
+            once: Vec::new(),
             buffers: vec![ints(1), ints(1)],
             codes: Vec::new(),
             ropes: Vec::new(),
             tokens: BufferId(0),
             positions: BufferId(1),
             logits: BufferId(usize::MAX),
-            n_vocab: graph.n_vocab(),
+            n_vocab: 0,
             arena_bytes: 0,
+            scan_bytes: 0,
             state_bytes: 0,
             can_trim: true,
             n_counters: 0,
             signatures: Vec::new(),
-            kv_places: Vec::new(),
+            places: Vec::new(),
         };
         Compiler {
-            graph,
+            nodes,
+            slots,
             catalogue,
             options,
             plan,
-            weights: WeightsPlan::default(),
-            results: vec![None; n],
+            store: Store::default(),
+            results: vec![None; nodes.len()],
             uses,
-            is_fused: vec![false; n],
-            matrices: HashMap::new(),
-            vectors: HashMap::new(),
+            is_fused: vec![false; nodes.len()],
             codes: HashMap::new(),
             taken: HashMap::new(),
             writer: HashMap::new(),
-            kv: Vec::new(),
+            places: Vec::new(),
+            is_body: false,
             numbers: HashMap::new(),
         }
     }
 
-    /// Gives every slot its room within a sequence's state.
-    fn place_state(&mut self) -> Result<(), DeviceError> {
-        let capacity = self.options.context_tokens.next_multiple_of(LANES);
-        let element = self.options.kv.element_bytes();
-        for slot in self.graph.slots() {
-            let place = match &slot.kind {
-                SlotKind::Kv { heads, dim_k, dim_v, .. } => {
-                    let keys = self.plan.state_bytes;
-                    let values = keys + (heads * capacity * dim_k * element).next_multiple_of(ALIGN);
-                    let end = values + (heads * capacity * dim_v * element).next_multiple_of(ALIGN);
-                    self.plan.state_bytes = end;
-                    self.plan.signatures.push(self.options.kv.signature().to_owned());
-                    let place = KvPlace { heads: *heads, dim_k: *dim_k, dim_v: *dim_v, keys, values };
-                    self.plan.kv_places.push(place);
-                    Some(place)
-                }
-                SlotKind::KvShared { with } => {
-                    self.plan.signatures.push(format!("kv:shared:{}", with.0));
-                    self.kv[with.0 as usize]
-                }
-                other => return Err(unsupported(format!("state slots like {other:?}"), "kv and kv_shared")),
-            };
-            self.kv.push(place);
+    /// Emits every node that no other one computes along.
+    fn emit_all(&mut self) -> Result<(), DeviceError> {
+        self.find_fusions();
+        for index in self.order()? {
+            if !self.is_fused[index] {
+                self.emit(index)?;
+            }
         }
         Ok(())
     }
 
+    fn node(&self, value: Value) -> &'a Node {
+        &self.nodes[value.0 as usize]
+    }
+
     /// Marks the nodes that are computed along with their only user.
     fn find_fusions(&mut self) {
-        for (index, node) in self.graph.nodes().iter().enumerate() {
+        let nodes = self.nodes;
+        for node in nodes {
             let partner = match &node.op {
                 Op::Binary(BinaryOp::Add) => self.residual_of(node).map(|(linear, _)| linear),
                 Op::Binary(BinaryOp::Mul) => self.glu_of(node).map(|(activation, _)| activation),
-                Op::Scale { .. } => Some(node.inputs[0]).filter(|x| self.is_op(*x, |op| matches!(op, Op::Embedding { .. }))),
+                Op::Scale { .. } => {
+                    Some(node.inputs[0]).filter(|x| self.is_op(*x, |op| matches!(op, Op::Embedding { .. })))
+                }
                 Op::Attention { .. } => {
                     node.inputs.get(1).copied().filter(|k| self.is_op(*k, |op| matches!(op, Op::Rope(_))))
                 }
@@ -164,7 +181,7 @@ impl<'a> Compiler<'a> {
             };
             if let Some(partner) = partner
                 && self.uses[partner.0 as usize] == 1
-                && self.rows_of(self.graph.node(partner)) == self.rows_of(&self.graph.nodes()[index])
+                && self.rows_of(self.node(partner)) == self.rows_of(node)
             {
                 self.is_fused[partner.0 as usize] = true;
             }
@@ -172,13 +189,13 @@ impl<'a> Compiler<'a> {
     }
 
     fn is_op(&self, value: Value, wanted: impl Fn(&Op) -> bool) -> bool {
-        self.uses[value.0 as usize] == 1 && wanted(&self.graph.node(value).op)
+        self.uses[value.0 as usize] == 1 && wanted(&self.node(value).op)
     }
 
     /// For `linear + other` of equal shapes: the linear and the other.
     fn residual_of(&self, add: &Node) -> Option<(Value, Value)> {
         let (a, b) = (add.inputs[0], add.inputs[1]);
-        if self.graph.node(a).shape != self.graph.node(b).shape || a == b {
+        if self.node(a).shape != self.node(b).shape || a == b {
             return None;
         }
         let is_linear = |x| self.is_op(x, |op| matches!(op, Op::Linear { .. }));
@@ -194,12 +211,15 @@ impl<'a> Compiler<'a> {
     /// For `activation(gate) * up` of equal shapes: the activation's node and up.
     fn glu_of(&self, mul: &Node) -> Option<(Value, Value)> {
         let (a, b) = (mul.inputs[0], mul.inputs[1]);
-        if self.graph.node(a).shape != self.graph.node(b).shape || a == b {
+        if self.node(a).shape != self.node(b).shape || a == b {
             return None;
         }
         let is_gate = |x| {
             self.is_op(x, |op| {
-                matches!(op, Op::Unary(UnaryOp::Silu) | Op::Unary(UnaryOp::GeluTanh) | Op::Unary(UnaryOp::Gelu))
+                matches!(
+                    op,
+                    Op::Unary(UnaryOp::Silu) | Op::Unary(UnaryOp::GeluTanh) | Op::Unary(UnaryOp::Gelu)
+                )
             })
         };
         if is_gate(a) {
@@ -211,18 +231,9 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    fn rows_of(&self, node: &Node) -> Rows {
-        if node.shape.lead().is_empty() {
-            Rows::Once
-        } else if node.section == Section::Head {
-            Rows::Logits
-        } else {
-            Rows::Tokens
-        }
-    }
-
     fn emit(&mut self, index: usize) -> Result<(), DeviceError> {
-        let node = &self.graph.nodes()[index];
+        let nodes = self.nodes;
+        let node = &nodes[index];
         let rows = self.rows_of(node);
         let result = match &node.op {
             Op::Tokens => self.take(self.plan.tokens, rows),
@@ -230,26 +241,27 @@ impl<'a> Compiler<'a> {
             Op::Constant { value } => self.number(*value),
             Op::Weight { name } => {
                 let item = node.shape.item_len();
-                let vector = self.vector(name, 0.0, item);
+                let vector = self.vector(name, 0.0, item)?;
                 self.constant_buffer(item, vector)
             }
+            Op::BodyInput { .. } => self.buffer(rows, node.shape.item_len()),
             Op::Embedding { weight } => self.embed(weight, node.inputs[0], 1.0, rows)?,
             Op::PerLayerEmbedding { weight, .. } => self.embed(weight, node.inputs[0], 1.0, rows)?,
             Op::Scale { factor } if self.is_fused[node.inputs[0].0 as usize] => {
-                let embedding = self.graph.node(node.inputs[0]);
+                let embedding = self.node(node.inputs[0]);
                 let Op::Embedding { weight } = &embedding.op else { unreachable!("fused with a scale") };
                 self.embed(weight, embedding.inputs[0], *factor, rows)?
             }
             Op::Linear { .. } => self.product(node, None, rows)?,
             Op::RmsNorm { weight, eps, offset } => {
                 let width = node.shape.last().unwrap_or(1);
-                let weight = weight.as_ref().map(|name| self.vector(name, *offset, width));
+                let weight = weight.as_ref().map(|name| self.vector(name, *offset, width)).transpose()?;
                 self.norm(node, weight, None, *eps, false, rows)?
             }
             Op::LayerNorm { weight, bias, eps } => {
                 let width = node.shape.last().unwrap_or(1);
-                let weight = weight.as_ref().map(|name| self.vector(name, 0.0, width));
-                let bias = bias.as_ref().map(|name| self.vector(name, 0.0, width));
+                let weight = weight.as_ref().map(|name| self.vector(name, 0.0, width)).transpose()?;
+                let bias = bias.as_ref().map(|name| self.vector(name, 0.0, width)).transpose()?;
                 self.norm(node, weight, bias, *eps, true, rows)?
             }
             Op::Rope(spec) => {
@@ -264,21 +276,20 @@ impl<'a> Compiler<'a> {
             Op::Binary(BinaryOp::Add) if self.fused_input(node).is_some() => {
                 let (linear, other) = self.residual_of(node).expect("found when it was fused");
                 let residual = self.input(other, rows)?;
-                self.product(self.graph.node(linear), Some(residual), rows)?
+                self.product(self.node(linear), Some(residual), rows)?
             }
             Op::Binary(BinaryOp::Mul) if self.fused_input(node).is_some() => self.glu(node, rows)?,
             // Integers are kept as floats, and no features are injected into text.
             Op::Reshape { .. } | Op::Inject { .. } => self.input(node.inputs[0], rows)?,
             Op::Cast { to: ValueType::Float } => self.input(node.inputs[0], rows)?,
-            Op::Moe { .. }
-            | Op::Conv1dCausal { .. }
-            | Op::GatedDelta { .. }
-            | Op::SsmScan { .. }
-            | Op::SparseSelect { .. }
-            | Op::Scan { .. }
-            | Op::BodyInput { .. } => {
-                return Err(unsupported(format!("the operation {}", node.op.name()), "the operations of dense models"));
+            Op::Moe { gate, up, down, activation } => self.moe(node, [gate, up, down], *activation, rows)?,
+            Op::Conv1dCausal { slot, weight, bias } => {
+                self.conv(node, *slot, weight, bias.as_deref(), rows)?
             }
+            Op::GatedDelta { slot } => self.gated_delta(node, *slot, rows)?,
+            Op::SsmScan { slot } => self.ssm_scan(node, *slot, rows)?,
+            Op::SparseSelect { slot, k } => self.sparse_select(node, *slot, *k, rows)?,
+            Op::Scan { slot, body } => self.scan(node, *slot, body, rows)?,
             _ => self.general(node, rows)?,
         };
         self.results[index] = Some(result);
@@ -289,20 +300,27 @@ impl<'a> Compiler<'a> {
         node.inputs.iter().copied().find(|x| self.is_fused[x.0 as usize])
     }
 
+    /// A new buffer. One that no token changes has its place among the constants already, the others get theirs
+    /// in the arena in the end.
     fn buffer(&mut self, rows: Rows, item: usize) -> BufferId {
-        self.plan.buffers.push(Buffer { rows, item, offset: 0 });
+        let offset = if rows == Rows::Once { self.constants(item).offset } else { 0 };
+        self.plan.buffers.push(Buffer { rows, item, offset });
         BufferId(self.plan.buffers.len() - 1)
     }
 
     fn push(&mut self, instr: Instr, out: BufferId) -> BufferId {
-        self.writer.insert(out, self.plan.steps.len());
-        self.plan.steps.push(step(instr));
+        if self.plan.buffers[out.0].rows == Rows::Once {
+            self.plan.once.push(instr);
+        } else {
+            self.writer.insert(out, self.plan.steps.len());
+            self.plan.steps.push(step(instr));
+        }
         out
     }
 
     /// The buffer of a value, as seen by a node with these rows.
     fn input(&mut self, value: Value, rows: Rows) -> Result<BufferId, DeviceError> {
-        let buffer = self.results[value.0 as usize].expect("inputs are emitted before their users");
+        let buffer = self.result(value);
         let from = self.plan.buffers[buffer.0].rows;
         match (from, rows) {
             (Rows::Once, _) => Ok(buffer),
@@ -329,65 +347,81 @@ impl<'a> Compiler<'a> {
         out
     }
 
-    fn vector(&mut self, name: &str, add: f32, len: usize) -> Vector {
+    fn info(&self, name: &str) -> Result<&'a TensorInfo, DeviceError> {
+        let catalogue = self.catalogue;
+        let absent = || WeightsError::NoTensor { name: name.to_owned(), nearest: catalogue.nearest(name) };
+        Ok(catalogue.get(name).ok_or_else(absent)?)
+    }
+
+    /// The floats of a dense tensor, with a number added to each.
+    fn vector(&mut self, name: &str, add: f32, len: usize) -> Result<Vector, DeviceError> {
         let key = (name.to_owned(), add.to_bits());
-        if let Some(vector) = self.vectors.get(&key) {
-            return *vector;
+        if let Some(vector) = self.store.vectors.get(&key) {
+            return Ok(*vector);
+        }
+        let info = self.info(name)?;
+        let is_floats = matches!(info.encoding, Encoding::Dense(dtype) if Number::of(dtype).is_some());
+        if !is_floats || info.elements() != len {
+            let found = format!("a vector `{name}` of {} {:?}", info.encoding, info.shape);
+            return Err(unsupported(found, &format!("F32, F16 and BF16, here {len} of them")));
         }
         let vector = self.constants(len);
-        self.weights.vectors.push(VectorSource { name: name.to_owned(), add, len, offset: vector.offset });
-        self.vectors.insert(key, vector);
-        vector
+        let source = VectorSource { name: name.to_owned(), add, len, offset: vector.offset };
+        self.store.weights.vectors.push(source);
+        self.store.vectors.insert(key, vector);
+        Ok(vector)
     }
 
     /// Room for `len` floats among the constants.
     fn constants(&mut self, len: usize) -> Vector {
-        let offset = self.weights.constant_bytes;
-        self.weights.constant_bytes = (offset + 4 * len).next_multiple_of(ALIGN);
+        let constant_bytes = &mut self.store.weights.constant_bytes;
+        let offset = *constant_bytes;
+        *constant_bytes = (offset + 4 * len).next_multiple_of(ALIGN);
         Vector { offset }
     }
 
+    /// A vector as a value.
     fn constant_buffer(&mut self, item: usize, vector: Vector) -> BufferId {
-        let id = self.buffer(Rows::Once, item);
-        self.plan.buffers[id.0].offset = vector.offset;
-        id
+        self.plan.buffers.push(Buffer { rows: Rows::Once, item, offset: vector.offset });
+        BufferId(self.plan.buffers.len() - 1)
     }
 
     fn number(&mut self, value: f32) -> BufferId {
         if let Some(id) = self.numbers.get(&value.to_bits()) {
             return *id;
         }
-        let vector = self.constants(1);
-        let id = self.constant_buffer(1, vector);
-        self.weights.once.push(Instr::General {
-            op: Op::Constant { value },
-            lead: 0,
-            inputs: Vec::new(),
-            out: id,
-            out_item: Vec::new(),
-        });
-        self.numbers.insert(value.to_bits(), id);
-        id
+        let out = self.buffer(Rows::Once, 1);
+        let (op, inputs, out_item) = (Op::Constant { value }, Vec::new(), Vec::new());
+        self.push(Instr::General { op, lead: 0, inputs, out, out_item }, out);
+        self.numbers.insert(value.to_bits(), out);
+        out
     }
 
     fn matrix(&mut self, name: &str) -> Result<Matrix, DeviceError> {
-        if let Some(matrix) = self.matrices.get(name) {
-            return Ok(*matrix);
+        Ok(self.stack(name, 1)?.matrix)
+    }
+
+    /// `count` equal matrices that a tensor `[…, out, in]` holds.
+    fn stack(&mut self, name: &str, count: usize) -> Result<Stack, DeviceError> {
+        if let Some(stack) = self.store.matrices.get(name) {
+            return Ok(*stack);
         }
-        let info = self.catalogue.get(name).expect("the builder checked the name against the same catalogue");
-        let (rows, cols) = (info.shape[0], info.shape[1]);
-        let offset = self.weights.matrix_bytes;
-        let matrix = Matrix::plan(rows, cols, info.encoding, offset).ok_or_else(|| {
-            let found = match info.encoding {
-                Encoding::Dense(dtype) => dtype.to_string(),
-                other => format!("{other:?}"),
-            };
-            unsupported(format!("a matrix `{name}` of {found}"), "F32, F16, BF16 and grouped codes")
+        let info = self.info(name)?;
+        let offset = self.store.weights.matrix_bytes;
+        let matrix = match info.shape[..] {
+            [rows, cols] if count == 1 => Matrix::plan(rows, cols, info.encoding, offset),
+            [n, rows, cols] if count == n => Matrix::plan(rows, cols, info.encoding, offset),
+            _ => None,
+        };
+        let matrix = matrix.ok_or_else(|| {
+            let found = format!("a matrix `{name}` of {} {:?}", info.encoding, info.shape);
+            unsupported(found, "F32, F16, BF16 and grouped codes in matrices and stacks of them")
         })?;
-        self.weights.matrix_bytes += matrix.bytes();
-        self.weights.matrices.push((name.to_owned(), matrix));
-        self.matrices.insert(name.to_owned(), matrix);
-        Ok(matrix)
+        let stack = Stack { matrix, count };
+        self.store.weights.matrix_bytes += stack.bytes();
+        self.store.weights.matrices.push((name.to_owned(), stack));
+        self.store.matrices.insert(name.to_owned(), stack);
+        Ok(stack)
     }
 
     fn embed(&mut self, weight: &str, ids: Value, scale: f32, rows: Rows) -> Result<BufferId, DeviceError> {
@@ -412,18 +446,29 @@ impl<'a> Compiler<'a> {
         Ok(self.push(Instr::Norm { x, out, width, weight, bias, eps, is_centred, codes: None }, out))
     }
 
-    fn product(&mut self, node: &Node, residual: Option<BufferId>, rows: Rows) -> Result<BufferId, DeviceError> {
+    fn product(
+        &mut self,
+        node: &Node,
+        residual: Option<BufferId>,
+        rows: Rows,
+    ) -> Result<BufferId, DeviceError> {
         let Op::Linear { weight, bias } = &node.op else { unreachable!("a product comes from a linear") };
         let matrix = self.matrix(weight)?;
-        let bias = bias.as_ref().map(|name| self.vector(name, 0.0, matrix.n_out));
+        let bias = bias.as_ref().map(|name| self.vector(name, 0.0, matrix.n_out)).transpose()?;
         let x = self.input(node.inputs[0], rows)?;
-        let input = if self.options.numeric == Numeric::Fast && matrix.takes_quantised() {
+        let input = self.product_input(x, &matrix);
+        let out = self.buffer(rows, node.shape.item_len());
+        Ok(self.push(Instr::Product { input, matrix, bias, residual, out }, out))
+    }
+
+    /// A value as a product with the matrix reads it.
+    fn product_input(&mut self, x: BufferId, matrix: &Matrix) -> ProductInput {
+        let is_once = self.plan.buffers[x.0].rows == Rows::Once;
+        if self.options.numeric == Numeric::Fast && matrix.takes_quantised() && !is_once {
             ProductInput::Codes(self.codes_of(x, matrix.n_in))
         } else {
             ProductInput::Floats(x)
-        };
-        let out = self.buffer(rows, node.shape.item_len());
-        Ok(self.push(Instr::Product { input, matrix, bias, residual, out }, out))
+        }
     }
 
     /// The 8-bit codes of a value's rows of `n_in`, made by the instruction that writes it where that can.
@@ -435,7 +480,14 @@ impl<'a> Compiler<'a> {
         let id = CodesId(self.plan.codes.len());
         let n_rows = buffer.item / n_in;
         let stride = n_in.next_multiple_of(BLOCK);
-        self.plan.codes.push(CodesBuffer { rows: buffer.rows, n_rows, n_in, stride: stride * n_rows, codes: 0, metas: 0 });
+        self.plan.codes.push(CodesBuffer {
+            rows: buffer.rows,
+            n_rows,
+            n_in,
+            stride: stride * n_rows,
+            codes: 0,
+            metas: 0,
+        });
         self.codes.insert((x, n_in), id);
         let writer = self.writer.get(&x).map(|at| &mut self.plan.steps[*at].instr);
         match writer {
@@ -449,7 +501,7 @@ impl<'a> Compiler<'a> {
 
     fn glu(&mut self, node: &Node, rows: Rows) -> Result<BufferId, DeviceError> {
         let (activation, up) = self.glu_of(node).expect("found when it was fused");
-        let gate = self.graph.node(activation);
+        let gate = self.node(activation);
         let activation = match gate.op {
             Op::Unary(UnaryOp::Gelu) => Activation::Gelu,
             Op::Unary(UnaryOp::GeluTanh) => Activation::GeluTanh,
@@ -483,14 +535,10 @@ impl<'a> Compiler<'a> {
         sinks: Option<&str>,
         rows: Rows,
     ) -> Result<BufferId, DeviceError> {
-        let place = self.kv[slot.0 as usize].expect("attention slots are kv slots");
-        let is_shared = matches!(self.graph.slot(slot).kind, SlotKind::KvShared { .. });
-        if rows != Rows::Tokens || node.inputs.len() > if is_shared { 1 } else { 3 } {
-            return Err(unsupported("attention in the head or over selected positions".into(), "attention in layers"));
-        }
-        if mask == Mask::BidirectionalPrefix {
-            return Err(unsupported("the bidirectional prefix mask".into(), "causal, window and chunked masks"));
-        }
+        let StatePlace::Kv(place) = self.place(node, slot, rows)? else {
+            unreachable!("the builder gives attention a kv slot")
+        };
+        let is_shared = matches!(self.slots[slot.0 as usize].kind, SlotKind::KvShared { .. });
         if !is_shared {
             let (k, rope) = self.rotated_key(node.inputs[1], rows)?;
             let v = self.input(node.inputs[2], rows)?;
@@ -498,8 +546,13 @@ impl<'a> Compiler<'a> {
         }
         let q = self.input(node.inputs[0], rows)?;
         let n_heads = node.shape.item()[0];
-        let sinks = sinks.map(|name| self.vector(name, 0.0, n_heads));
+        let sinks = sinks.map(|name| self.vector(name, 0.0, n_heads)).transpose()?;
         let out = self.buffer(rows, node.shape.item_len());
+        if let Some(selected) = node.inputs.get(if is_shared { 1 } else { 3 }) {
+            let selected = self.input(*selected, rows)?;
+            let task = SelectedAttention { q, selected, out, n_heads, place, scale, softcap, mask, sinks };
+            return Ok(self.push(Instr::SelectedAttention(task), out));
+        }
         let counter = self.plan.n_counters;
         self.plan.n_counters += 1;
         Ok(self.push(Instr::Attention { q, out, n_heads, place, scale, softcap, mask, sinks, counter }, out))
@@ -510,7 +563,7 @@ impl<'a> Compiler<'a> {
         if !self.is_fused[k.0 as usize] {
             return Ok((self.input(k, rows)?, None));
         }
-        let node = self.graph.node(k);
+        let node = self.node(k);
         let Op::Rope(spec) = &node.op else { unreachable!("fused with an attention") };
         let rope = self.rope(spec);
         Ok((self.input(node.inputs[0], rows)?, Some(rope)))
@@ -519,31 +572,39 @@ impl<'a> Compiler<'a> {
     fn general(&mut self, node: &Node, rows: Rows) -> Result<BufferId, DeviceError> {
         let mut inputs = Vec::with_capacity(node.inputs.len());
         for value in &node.inputs {
-            let item = self.graph.node(*value).shape.item();
+            let item = self.node(*value).shape.item();
             inputs.push(Operand { buffer: self.input(*value, rows)?, item });
         }
         let (lead, out_item) = (node.shape.lead().len(), node.shape.item());
-        let item = node.shape.item_len();
-        if rows == Rows::Once {
-            let vector = self.constants(item);
-            let out = self.constant_buffer(item, vector);
-            self.weights.once.push(Instr::General { op: node.op.clone(), lead, inputs, out, out_item });
-            return Ok(out);
-        }
-        let out = self.buffer(rows, item);
+        let out = self.buffer(rows, node.shape.item_len());
         Ok(self.push(Instr::General { op: node.op.clone(), lead, inputs, out, out_item }, out))
     }
 
-    fn finish(mut self) -> Result<(Plan, WeightsPlan), DeviceError> {
-        let output = self.results[self.graph.output().0 as usize].expect("the output is emitted");
-        if self.plan.buffers[output.0].rows != Rows::Logits || !self.writer.contains_key(&output) {
-            return Err(unsupported("logits that are not made in the head".into(), "an output in the head section"));
-        }
+    fn finish(mut self, output: Value) -> Result<(Plan, WeightsPlan), DeviceError> {
+        let output = self.result(output);
+        let rows = self.plan.buffers[output.0].rows;
+        // Logits made outside the head are made for every token.
+        let output = if rows == Rows::Tokens { self.take(output, Rows::Logits) } else { output };
         self.plan.logits = output;
         let fixed = [self.plan.tokens, self.plan.positions];
         place(&mut self.plan, self.options.max_step_tokens, &fixed);
         mark_barriers(&mut self.plan, self.options.max_step_tokens);
-        Ok((self.plan, self.weights))
+        Ok((self.plan, self.store.weights))
+    }
+
+    /// The buffer of a value that is emitted.
+    fn result(&self, value: Value) -> BufferId {
+        self.results[value.0 as usize].expect("inputs are emitted before their users")
+    }
+
+    fn rows_of(&self, node: &Node) -> Rows {
+        if node.shape.lead().is_empty() {
+            Rows::Once
+        } else if node.section == Section::Head && !self.is_body {
+            Rows::Logits
+        } else {
+            Rows::Tokens
+        }
     }
 }
 

@@ -43,6 +43,25 @@ impl Instr {
             Instr::Rope { x, .. } => vec![floats(*x)],
             Instr::KvWrite { k, v, .. } => vec![floats(*k), floats(*v)],
             Instr::Attention { q, place, .. } => vec![floats(*q), Resource::State(place.keys)],
+            Instr::Route(p) => vec![floats(p.indices)],
+            Instr::Spread(p) => vec![floats(p.x), floats(p.pairs)],
+            Instr::ExpertProduct(p) => {
+                let input = match p.input {
+                    ProductInput::Floats(x) => floats(x),
+                    ProductInput::Codes(x) => Resource::Codes(x),
+                };
+                vec![input, floats(p.indices), floats(p.pairs)]
+            }
+            Instr::Combine(p) => vec![floats(p.routed), floats(p.weights), floats(p.places)],
+            Instr::Conv(p) => vec![floats(p.x)],
+            Instr::GatedDelta(p) => [p.q, p.k, p.v, p.g, p.beta].map(floats).to_vec(),
+            Instr::SsmScan(p) => [p.x, p.dt, p.a, p.b, p.c].map(floats).to_vec(),
+            Instr::IndexWrite(p) => vec![floats(p.k)],
+            Instr::SparseSelect(p) => vec![floats(p.q), floats(p.weights), Resource::State(p.place.keys)],
+            Instr::SelectedAttention(p) => {
+                vec![floats(p.q), floats(p.selected), Resource::State(p.place.keys)]
+            }
+            Instr::Scan(p) => p.inputs.iter().copied().map(floats).collect(),
             Instr::General { inputs, .. } => inputs.iter().map(|x| floats(x.buffer)).collect(),
         }
     }
@@ -71,6 +90,17 @@ impl Instr {
             }
             Instr::Quantise { codes, .. } => vec![Resource::Codes(*codes)],
             Instr::KvWrite { place, .. } => vec![Resource::State(place.keys)],
+            Instr::Route(p) => vec![floats(p.pairs), floats(p.places)],
+            Instr::Spread(p) => vec![floats(p.out)],
+            Instr::ExpertProduct(p) => vec![floats(p.out)],
+            Instr::Combine(p) => vec![floats(p.out)],
+            Instr::Conv(p) => vec![floats(p.out), Resource::State(p.state)],
+            Instr::GatedDelta(p) => vec![floats(p.out), Resource::State(p.state)],
+            Instr::SsmScan(p) => vec![floats(p.out), Resource::State(p.state)],
+            Instr::IndexWrite(p) => vec![Resource::State(p.place.keys)],
+            Instr::SparseSelect(p) => vec![floats(p.out)],
+            Instr::SelectedAttention(p) => vec![floats(p.out)],
+            Instr::Scan(p) => vec![floats(p.out), Resource::State(p.state)],
         }
     }
 
@@ -84,13 +114,25 @@ impl Instr {
             | Instr::Rope { out, .. }
             | Instr::General { out, .. } => rows(out),
             Instr::Quantise { x, .. } => rows(x),
-            Instr::KvWrite { .. } => Split::ByRow(Rows::Tokens),
-            Instr::Product { .. } | Instr::Attention { .. } | Instr::TakeRows { .. } => Split::Other,
+            Instr::KvWrite { .. } | Instr::IndexWrite(_) => Split::ByRow(Rows::Tokens),
+            Instr::Product { .. }
+            | Instr::Attention { .. }
+            | Instr::TakeRows { .. }
+            | Instr::Route(_)
+            | Instr::Spread(_)
+            | Instr::ExpertProduct(_)
+            | Instr::Combine(_)
+            | Instr::Conv(_)
+            | Instr::GatedDelta(_)
+            | Instr::SsmScan(_)
+            | Instr::SparseSelect(_)
+            | Instr::SelectedAttention(_)
+            | Instr::Scan(_) => Split::Other,
         }
     }
 }
 
-/// Gives every buffer its place in the arena. `fixed` stay for the whole step.
+/// Gives every buffer its place in the arena. `fixed` stay for the whole step; each is named once.
 pub(super) fn place(plan: &mut Plan, max_rows: usize, fixed: &[BufferId]) {
     let mut last_use: HashMap<Resource, usize> = HashMap::new();
     for (at, step) in plan.steps.iter().enumerate() {

@@ -6,6 +6,8 @@ mod layout;
 use host_graph::{Activation, Mask, Op, RopeSpec};
 
 use crate::matrix::Matrix;
+use crate::moe::{Combine, ExpertProduct, Route, Spread};
+use crate::stateful::{Conv, GatedDelta, IndexWrite, Scan, SelectedAttention, SparseSelect, SsmScan};
 
 pub(crate) use compile::{WeightsPlan, compile};
 
@@ -80,6 +82,28 @@ pub(crate) struct KvPlace {
     pub(crate) values: usize,
 }
 
+/// Index keys of one slot within a sequence's state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexPlace {
+    pub(crate) dim: usize,
+    /// First byte of the keys, `[capacity / 16][dim][16]` floats.
+    pub(crate) keys: usize,
+}
+
+/// Where one slot's state lies within a sequence's.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum StatePlace {
+    Kv(KvPlace),
+    IndexKeys(IndexPlace),
+    /// Floats that each token changes: what came before a token is gone after it.
+    Moving {
+        /// First byte.
+        offset: usize,
+        /// Floats.
+        len: usize,
+    },
+}
+
 /// A part of a general operation's inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct Operand {
@@ -137,6 +161,28 @@ pub(crate) enum Instr {
     },
     /// Copies the rows whose logits are wanted.
     TakeRows { x: BufferId, out: BufferId },
+    /// Puts tokens in the order of their experts.
+    Route(Route),
+    /// Copies tokens to their experts' rows.
+    Spread(Spread),
+    /// Products with the matrices of each row's expert.
+    ExpertProduct(ExpertProduct),
+    /// Sums the experts' results of each token.
+    Combine(Combine),
+    /// Causal convolution over the tokens of each run.
+    Conv(Conv),
+    /// Gated delta rule over the tokens of each run.
+    GatedDelta(GatedDelta),
+    /// Selective state space over the tokens of each run.
+    SsmScan(SsmScan),
+    /// Appends index keys to a slot.
+    IndexWrite(IndexWrite),
+    /// Chooses the positions to attend to.
+    SparseSelect(SparseSelect),
+    /// Attention over chosen positions of a slot.
+    SelectedAttention(SelectedAttention),
+    /// A loop over the tokens of each run.
+    Scan(Scan),
     /// Any operation without state, row by row.
     General { op: Op, lead: usize, inputs: Vec<Operand>, out: BufferId, out_item: Vec<usize> },
 }
@@ -152,6 +198,8 @@ pub(crate) struct Step {
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) steps: Vec<Step>,
+    /// Values that no token changes: computed once, in order, when the weights are there.
+    pub(crate) once: Vec<Instr>,
     pub(crate) buffers: Vec<Buffer>,
     pub(crate) codes: Vec<CodesBuffer>,
     pub(crate) ropes: Vec<RopeTable>,
@@ -161,6 +209,8 @@ pub(crate) struct Plan {
     pub(crate) logits: BufferId,
     pub(crate) n_vocab: usize,
     pub(crate) arena_bytes: usize,
+    /// Bytes that each thread needs behind the arena for the bodies of scans.
+    pub(crate) scan_bytes: usize,
     /// Bytes of one sequence's state at full length.
     pub(crate) state_bytes: usize,
     /// Whether a sequence can drop tokens: only keys and values are kept.
@@ -168,8 +218,8 @@ pub(crate) struct Plan {
     pub(crate) n_counters: usize,
     /// The identity of each slot's storage.
     pub(crate) signatures: Vec<String>,
-    /// Where each slot that keeps keys and values lies.
-    pub(crate) kv_places: Vec<KvPlace>,
+    /// Where each slot that keeps something of its own lies.
+    pub(crate) places: Vec<StatePlace>,
 }
 
 /// Cosines and sines of one kind of rotation, made anew in each step.
