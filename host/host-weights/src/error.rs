@@ -3,7 +3,7 @@
 //! Parsers work on bytes and know no file, so each has its own enum of faults; [`WeightsError`] adds the file.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use host_core::{DType, Report, Reported};
 
@@ -148,9 +148,20 @@ impl Reported for WeightsError {
     }
 }
 
-/// The report of a fault, with the path in front of its message.
-fn inside(path: &std::path::Path, fault: &dyn Reported) -> Report {
+/// The report of a fault, with the path in front of its message. Texts from the file are cut to a length that can
+/// be shown.
+fn inside(path: &Path, fault: &dyn Reported) -> Report {
     let mut report = fault.report();
-    report.message = format!("`{}`: {}", path.display(), report.message);
+    report.message = format!("`{}`: {}", path.display(), clip(report.message));
+    report.expected = report.expected.map(clip);
+    report.found = report.found.map(clip);
     report
+}
+
+fn clip(text: String) -> String {
+    const LIMIT_CHARS: usize = 400;
+    match text.char_indices().nth(LIMIT_CHARS) {
+        Some((end, _)) => format!("{} …", &text[..end]),
+        None => text,
+    }
 }

@@ -5,6 +5,8 @@ mod support;
 use std::fs;
 use std::path::Path;
 
+use host_core::Reported;
+use host_weights::gguf::Model;
 use host_weights::{Checkpoint, Encoding, Format, Offset, Tensor, read_config};
 use serde_json::{Value, json};
 use support::{ARRAY, E, Gguf, TEXT, array, fixtures, small_gemma, small_llama, text};
@@ -14,7 +16,7 @@ fn open(gguf: &Gguf) -> Checkpoint {
     let path = folder.path().join("model.gguf");
     fs::write(&path, gguf.bytes()).expect("a file");
     // The mapping outlives the name.
-    Checkpoint::open(&path).unwrap_or_else(|error| panic!("{}", host_core::Reported::report(&error)))
+    Checkpoint::open(&path).unwrap_or_else(|error| panic!("{}", error.report()))
 }
 
 fn numbers(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
@@ -243,6 +245,36 @@ fn quantised_query_rows_come_in_the_published_order() {
     let head: Vec<f32> = (0..8).map(|i| 2.0 * i as f32).chain((0..8).map(|i| 2.0 * i as f32 + 1.0)).collect();
     assert_eq!(rows[..16], head);
     assert_eq!(rows[16..], head.iter().map(|row| row + 16.0).collect::<Vec<_>>());
+}
+
+#[test]
+fn the_seeds_of_the_fuzz_target_are_whole_models() {
+    let seeds = fs::read_dir(fixtures().join("../fuzz/seeds/gguf_header")).expect("the seeds");
+    let mut opened = 0;
+    for seed in seeds {
+        let path = seed.expect("an entry").path();
+        let file = fs::read(&path).expect("a seed");
+        let model = Model::parse(&file, &path).unwrap_or_else(|fault| panic!("{path:?}: {}", fault.report()));
+        assert!(model.tensors().count() >= 1);
+        opened += 1;
+    }
+    assert_eq!(opened, 6);
+}
+
+#[test]
+fn a_checkpoint_is_shared_between_threads() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Checkpoint>();
+    shared::<Tensor<'_>>();
+    let checkpoint = open(&small_llama());
+    let expected = numbers(&checkpoint, "model.layers.0.self_attn.q_proj.weight");
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                assert_eq!(numbers(&checkpoint, "model.layers.0.self_attn.q_proj.weight"), expected)
+            });
+        }
+    });
 }
 
 /// The two published models, where a folder with them is named.

@@ -65,6 +65,17 @@ fn broken_safetensors_files_are_refused_by_name() {
 }
 
 #[test]
+fn a_report_shows_only_the_beginning_of_a_long_text() {
+    let header = format!(r#"{{"a":{{"dtype":"{}","shape":[2],"data_offsets":[0,8]}}}}"#, "F".repeat(1 << 20));
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    fs::write(folder.path().join("config.json"), CONFIG).expect("a file");
+    fs::write(folder.path().join("model.safetensors"), safetensors_file(&header, &[0; 8])).expect("a file");
+    let report = Checkpoint::open(folder.path()).expect_err("an unknown dtype").report();
+    assert_eq!(report.code, "weights.unknown-dtype");
+    assert!(report.to_string().len() < 1000);
+}
+
+#[test]
 fn broken_safetensors_headers_are_refused_by_name() {
     let long_name =
         format!(r#"{{"{}":{{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}}}"#, "n".repeat(1025));
@@ -475,6 +486,19 @@ fn broken_gguf_metadata_is_refused_by_name() {
             "zero layers",
             llama().without("llama.block_count").u32("llama.block_count", 0),
             "weights.wrong-value",
+        ),
+        (
+            "four thousand million layers",
+            small_gemma().without("gemma3.block_count").u32("gemma3.block_count", u32::MAX),
+            "weights.wrong-value",
+        ),
+        (
+            "heads beyond 63 bits",
+            llama()
+                .without("llama.attention.head_count")
+                .raw_key("llama.attention.head_count", 10, &u64::MAX.to_le_bytes())
+                .u32("llama.attention.key_length", 16),
+            "weights.head-rows",
         ),
         (
             "zero heads",

@@ -80,15 +80,16 @@ pub fn write_model_folder(
     if out.symlink_metadata().is_ok() {
         return Err(fault(ExportFault::TargetExists));
     }
-    let partial = Partial::beside(out).ok_or_else(|| fault(ExportFault::NoName))?;
+    let hidden = hidden_beside(out).ok_or_else(|| fault(ExportFault::NoName))?;
     let plan = plan::plan(checkpoint).map_err(|error| error.at(out))?;
     let needed = plan.iter().map(|tensor| tensor.bytes).sum();
-    let written = fs::create_dir(&partial.path)
-        .map_err(|source| io_error("create", &partial.path, source))
-        .and_then(|()| writer::write_shards(checkpoint, &plan, &partial.path, progress))
-        .and_then(|()| config::write(checkpoint, &partial.path))
-        .and_then(|()| fs::rename(&partial.path, out).map_err(|source| io_error("create", out, source)));
-    written.map_err(|error| match error {
+    let write = || {
+        let partial = Partial::create(hidden)?;
+        writer::write_shards(checkpoint, &plan, &partial.path, progress)?;
+        config::write(checkpoint, &partial.path)?;
+        fs::rename(&partial.path, out).map_err(|source| io_error("create", out, source))
+    };
+    write().map_err(|error| match error {
         WeightsError::Io { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
             fault(ExportFault::DiskFull { needed, source })
         }
@@ -100,21 +101,26 @@ fn io_error(act: &'static str, path: &Path, source: io::Error) -> WeightsError {
     WeightsError::Io { act, path: path.to_owned(), source }
 }
 
+/// A name for the folder while it is written; `None` where `out` has no name or no folder to stand in.
+fn hidden_beside(out: &Path) -> Option<PathBuf> {
+    let name = out.file_name()?;
+    let parent = out.parent()?;
+    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let mut hidden = OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".partial-{}", std::process::id()));
+    parent.is_dir().then(|| parent.join(hidden))
+}
+
 /// The hidden folder that is written; what is left of it goes when it is dropped.
 struct Partial {
     path: PathBuf,
 }
 
 impl Partial {
-    fn beside(out: &Path) -> Option<Partial> {
-        let name = out.file_name()?;
-        let parent =
-            out.parent().map(|parent| if parent.as_os_str().is_empty() { Path::new(".") } else { parent });
-        let parent = parent.filter(|parent| parent.is_dir())?;
-        let mut hidden = OsString::from(".");
-        hidden.push(name);
-        hidden.push(format!(".partial-{}", std::process::id()));
-        Some(Partial { path: parent.join(hidden) })
+    fn create(path: PathBuf) -> Result<Partial, WeightsError> {
+        fs::create_dir(&path).map_err(|source| io_error("create", &path, source))?;
+        Ok(Partial { path })
     }
 }
 

@@ -11,6 +11,8 @@ use super::header::Header;
 use super::metadata::{Metadata, Value};
 use super::{rope, vocabulary};
 
+/// Most layers: far above any model, and few enough to list.
+const LAYER_LIMIT: usize = 1 << 16;
 /// Layers of the one Gemma 3 (27B) whose attention scale is not that of its head width.
 const GEMMA3_27B_LAYERS: usize = 62;
 /// Every so many layers of Gemma 3 attend to everything; the others look through a window.
@@ -150,6 +152,9 @@ impl Source<'_> {
         };
         let hidden_size = self.positive("embedding_length")?;
         let n_layers = self.positive("block_count")?;
+        if n_layers > LAYER_LIMIT {
+            return Err(self.wrong("block_count", "at most 65536 layers"));
+        }
         for (key, expected) in [
             ("attention.key_length", head_dim),
             ("attention.value_length", head_dim),

@@ -133,14 +133,15 @@ fn tensors(
 /// The stored order of query and key rows: one head after the other, each of an even number of rows.
 fn rotary_pairs(tensor: &HeaderTensor<'_>, heads: usize) -> Result<RowOrder, GgufFault> {
     let rows = tensor.shape[0];
-    if heads == 0 || !rows.is_multiple_of(2 * heads) || (tensor.shape.len() == 1 && is_blocks(tensor)) {
-        return Err(GgufFault::HeadRows {
-            tensor: tensor.name.to_owned(),
-            heads,
-            found: tensor.shape.clone(),
-        });
+    let head_dim = rows.checked_div(heads).filter(|width| width.is_multiple_of(2) && width * heads == rows);
+    // A vector's elements move one by one, which blocks cannot.
+    match head_dim.filter(|_| tensor.shape.len() > 1 || !is_blocks(tensor)) {
+        Some(head_dim) => Ok(RowOrder::RotaryPairs { head_dim }),
+        None => {
+            let (tensor, found) = (tensor.name.to_owned(), tensor.shape.clone());
+            Err(GgufFault::HeadRows { tensor, heads, found })
+        }
     }
-    Ok(RowOrder::RotaryPairs { head_dim: rows / heads })
 }
 
 fn is_blocks(tensor: &HeaderTensor<'_>) -> bool {
