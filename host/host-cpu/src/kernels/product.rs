@@ -3,6 +3,7 @@
 //! A tile is a few tokens times a few panels. Every output sums its blocks in order with the same operations
 //! whatever the tile, so the tile's size never changes a bit.
 #![expect(unsafe_code, reason = "kernels work on raw parts of shared buffers")]
+#![expect(clippy::needless_range_loop, reason = "tokens of a tile are named by their number, and loops over arrays must unroll")]
 
 use std::ops::Range;
 
@@ -59,21 +60,27 @@ pub(crate) unsafe fn multiply(simd: Simd, p: &Product<'_>) {
             Codes::E2m1 => float_e2m1,
             Codes::E4m3 => float_e4m3,
         },
-        (Format::Grouped { codes, has_bias, .. }, Input::Quantised { .. }) => match (codes, has_bias) {
-            (Codes::U2, true) => int_u2_bias,
-            (Codes::U3, true) => int_u3_bias,
-            (Codes::U4, true) => int_u4_bias,
-            (Codes::U5, true) => int_u5_bias,
-            (Codes::U6, true) => int_u6_bias,
-            (Codes::U8, true) => int_u8_bias,
-            (Codes::U2, false) => int_u2,
-            (Codes::U3, false) => int_u3,
-            (Codes::U4, false) => int_u4,
-            (Codes::U5, false) => int_u5,
-            (Codes::U6, false) => int_u6,
-            (Codes::U8, false) => int_u8,
-            (Codes::E2m1, _) => int_e2m1,
-            (Codes::E4m3, _) => unreachable!("E4M3 products take floats"),
+        (Format::Grouped { codes, has_bias, group, .. }, Input::Quantised { .. }) => match (codes, has_bias, group < BLOCK) {
+            (Codes::U2, true, false) => int_u2_bias,
+            (Codes::U2, false, false) => int_u2,
+            (Codes::U3, true, false) => int_u3_bias,
+            (Codes::U3, false, false) => int_u3,
+            (Codes::U4, true, false) => int_u4_bias,
+            (Codes::U4, false, false) => int_u4,
+            (Codes::U5, true, false) => int_u5_bias,
+            (Codes::U5, false, false) => int_u5,
+            (Codes::U6, true, false) => int_u6_bias,
+            (Codes::U6, false, false) => int_u6,
+            (Codes::U8, true, false) => int_u8_bias,
+            (Codes::U8, false, false) => int_u8,
+            (Codes::U2, true, true) => int_u2_bias_16,
+            (Codes::U3, true, true) => int_u3_bias_16,
+            (Codes::U3, false, true) => int_u3_16,
+            (Codes::U6, true, true) => int_u6_bias_16,
+            (Codes::U6, false, true) => int_u6_16,
+            (Codes::E2m1, _, false) => int_e2m1,
+            (Codes::E2m1, _, true) => int_e2m1_16,
+            (codes, ..) => unreachable!("{codes:?} in groups of 16, or E4M3, take floats"),
         },
         (Format::Dense(_), Input::Quantised { .. }) => unreachable!("dense products take floats"),
     };
@@ -100,19 +107,25 @@ entries! {
     float_u8: FloatTile<8>,
     float_e2m1: FloatTile<E2M1>,
     float_e4m3: FloatTile<E4M3>,
-    int_u2: IntTile<2, false>,
-    int_u3: IntTile<3, false>,
-    int_u4: IntTile<4, false>,
-    int_u5: IntTile<5, false>,
-    int_u6: IntTile<6, false>,
-    int_u8: IntTile<8, false>,
-    int_e2m1: IntTile<E2M1, false>,
-    int_u2_bias: IntTile<2, true>,
-    int_u3_bias: IntTile<3, true>,
-    int_u4_bias: IntTile<4, true>,
-    int_u5_bias: IntTile<5, true>,
-    int_u6_bias: IntTile<6, true>,
-    int_u8_bias: IntTile<8, true>,
+    int_u2: IntTile<2, false, false>,
+    int_u2_bias: IntTile<2, true, false>,
+    int_u3: IntTile<3, false, false>,
+    int_u3_bias: IntTile<3, true, false>,
+    int_u4: IntTile<4, false, false>,
+    int_u4_bias: IntTile<4, true, false>,
+    int_u5: IntTile<5, false, false>,
+    int_u5_bias: IntTile<5, true, false>,
+    int_u6: IntTile<6, false, false>,
+    int_u6_bias: IntTile<6, true, false>,
+    int_u8: IntTile<8, false, false>,
+    int_u8_bias: IntTile<8, true, false>,
+    int_u2_bias_16: IntTile<2, true, true>,
+    int_u3_bias_16: IntTile<3, true, true>,
+    int_u3_16: IntTile<3, false, true>,
+    int_u6_bias_16: IntTile<6, true, true>,
+    int_u6_16: IntTile<6, false, true>,
+    int_e2m1: IntTile<E2M1, false, false>,
+    int_e2m1_16: IntTile<E2M1, false, true>,
 }
 
 const E2M1: u8 = 14;
@@ -121,43 +134,29 @@ const E4M3: u8 = 18;
 
 /// How the sums of one tile are made.
 trait Tile {
-    /// The sums of `MT` tokens from `token` on and `NP` panels from `panel` on.
-    unsafe fn sums<V: Lanes, const MT: usize, const NP: usize>(
-        p: &Product<'_>,
-        panel: usize,
-        token: usize,
-    ) -> [[V::F; NP]; MT];
+    /// The sums of `T` tokens from `token` on for the 16 outputs of a panel.
+    unsafe fn sums<V: Lanes, const T: usize>(p: &Product<'_>, panel: *const u8, token: usize) -> [V::F; T];
 }
 
 #[inline(always)]
 unsafe fn tiles<V: Lanes, K: Tile>(p: &Product<'_>) {
     unsafe {
-        if V::HAS_WIDE_TILES && p.n_tokens == 1 {
-            let mut panel = p.panels.start;
-            while panel + 4 <= p.panels.end {
-                tile::<V, K, 1, 4>(p, panel, 0);
-                panel += 4;
-            }
-            while panel < p.panels.end {
-                tile::<V, K, 1, 1>(p, panel, 0);
-                panel += 1;
-            }
-            return;
-        }
         for panel in p.panels.clone() {
             let mut token = 0;
-            if V::HAS_WIDE_TILES {
+            if V::TILE_TOKENS >= 8 {
                 while token + 8 <= p.n_tokens {
-                    tile::<V, K, 8, 1>(p, panel, token);
+                    tile::<V, K, 8>(p, panel, token);
                     token += 8;
                 }
-                if token + 4 <= p.n_tokens {
-                    tile::<V, K, 4, 1>(p, panel, token);
+            }
+            if V::TILE_TOKENS >= 4 {
+                while token + 4 <= p.n_tokens {
+                    tile::<V, K, 4>(p, panel, token);
                     token += 4;
                 }
             }
             while token < p.n_tokens {
-                tile::<V, K, 1, 1>(p, panel, token);
+                tile::<V, K, 1>(p, panel, token);
                 token += 1;
             }
         }
@@ -165,17 +164,12 @@ unsafe fn tiles<V: Lanes, K: Tile>(p: &Product<'_>) {
 }
 
 #[inline(always)]
-unsafe fn tile<V: Lanes, K: Tile, const MT: usize, const NP: usize>(
-    p: &Product<'_>,
-    panel: usize,
-    token: usize,
-) {
+unsafe fn tile<V: Lanes, K: Tile, const T: usize>(p: &Product<'_>, panel: usize, token: usize) {
     unsafe {
-        let sums = K::sums::<V, MT, NP>(p, panel, token);
-        for (t, row) in sums.into_iter().enumerate() {
-            for (i, sum) in row.into_iter().enumerate() {
-                finish::<V>(p, sum, (panel + i) * LANES, token + t);
-            }
+        let start = p.weights.add(p.matrix.offset + panel * p.matrix.panel_bytes());
+        let sums = K::sums::<V, T>(p, start, token);
+        for t in 0..T {
+            finish::<V>(p, sums[t], panel * LANES, token + t);
         }
     }
 }
@@ -185,19 +179,16 @@ unsafe fn tile<V: Lanes, K: Tile, const MT: usize, const NP: usize>(
 unsafe fn finish<V: Lanes>(p: &Product<'_>, mut sum: V::F, first: usize, token: usize) {
     unsafe {
         let n = (p.matrix.n_out - first).min(LANES);
+        let load = |from| if n == LANES { V::load(from) } else { V::load_n(from, n) };
         if let Some(bias) = p.bias {
-            sum = V::add(sum, V::load_n(bias.add(first), n));
+            sum = V::add(sum, load(bias.add(first)));
         }
         if let Some((residual, stride)) = p.residual {
-            sum = V::add(sum, V::load_n(residual.add(token * stride + first), n));
+            sum = V::add(sum, load(residual.add(token * stride + first)));
         }
-        V::store_n(p.out.add(token * p.out_stride + first), sum, n);
+        let out = p.out.add(token * p.out_stride + first);
+        if n == LANES { V::store(out, sum) } else { V::store_n(out, sum, n) }
     }
-}
-
-#[inline(always)]
-unsafe fn panel_start(p: &Product<'_>, panel: usize) -> *const u8 {
-    unsafe { p.weights.add(p.matrix.offset + panel * p.matrix.panel_bytes()) }
 }
 
 #[inline(always)]
@@ -221,179 +212,219 @@ unsafe fn group_values<V: Lanes>(start: *const u8, number: Number, group: usize)
     }
 }
 
-/// The 8 quads of a block as bytes, one code each.
+/// Quad `Q` of a block as bytes, one code each.
 #[inline(always)]
-unsafe fn unpack<V: Lanes, const CODE: u8>(block: *const u8) -> [V::I; 8] {
+unsafe fn quad<V: Lanes, const CODE: u8, const Q: usize>(block: *const u8) -> V::I {
     unsafe {
         let at = |i: usize| V::load_i(block.add(64 * i));
-        let (m1, m3, m15) = (V::splat_u8(1), V::splat_u8(3), V::splat_u8(15));
         match CODE {
-            8 | E4M3 => [at(0), at(1), at(2), at(3), at(4), at(5), at(6), at(7)],
-            2 | 3 => {
-                let (p, q) = (at(0), at(1));
-                let low = [
-                    V::and(p, m3),
-                    V::and(V::shr::<2>(p), m3),
-                    V::and(V::shr::<4>(p), m3),
-                    V::and(V::shr::<6>(p), m3),
-                    V::and(q, m3),
-                    V::and(V::shr::<2>(q), m3),
-                    V::and(V::shr::<4>(q), m3),
-                    V::and(V::shr::<6>(q), m3),
-                ];
-                if CODE == 2 { low } else { add_bit::<V, 2>(low, at(2), m1) }
-            }
+            8 | E4M3 => at(Q),
+            2 => pair::<V, Q>(at(Q / 4)),
+            3 => V::or(pair::<V, Q>(at(Q / 4)), V::shl::<2>(bit::<V, Q>(at(2)))),
             _ => {
-                let v = [at(0), at(1), at(2), at(3)];
-                let nibbles = [
-                    V::and(v[0], m15),
-                    V::and(v[1], m15),
-                    V::and(v[2], m15),
-                    V::and(v[3], m15),
-                    V::and(V::shr::<4>(v[0]), m15),
-                    V::and(V::shr::<4>(v[1]), m15),
-                    V::and(V::shr::<4>(v[2]), m15),
-                    V::and(V::shr::<4>(v[3]), m15),
-                ];
+                let bytes = at(Q % 4);
+                let nibble = V::and(if Q < 4 { bytes } else { V::shr::<4>(bytes) }, V::splat_u8(15));
                 match CODE {
-                    5 => add_bit::<V, 4>(nibbles, at(4), m1),
-                    6 => {
-                        let (p, q) = (at(4), at(5));
-                        let n = nibbles;
-                        [
-                            V::or(n[0], V::shl::<4>(V::and(p, m3))),
-                            V::or(n[1], V::shl::<4>(V::and(V::shr::<2>(p), m3))),
-                            V::or(n[2], V::shl::<4>(V::and(V::shr::<4>(p), m3))),
-                            V::or(n[3], V::shl::<4>(V::and(V::shr::<6>(p), m3))),
-                            V::or(n[4], V::shl::<4>(V::and(q, m3))),
-                            V::or(n[5], V::shl::<4>(V::and(V::shr::<2>(q), m3))),
-                            V::or(n[6], V::shl::<4>(V::and(V::shr::<4>(q), m3))),
-                            V::or(n[7], V::shl::<4>(V::and(V::shr::<6>(q), m3))),
-                        ]
-                    }
-                    E2M1 => {
-                        let table = V::load_table(E2M1_TABLE.as_ptr());
-                        nibbles.map(|index| V::lookup(table, index))
-                    }
-                    _ => nibbles,
+                    5 => V::or(nibble, V::shl::<4>(bit::<V, Q>(at(4)))),
+                    6 => V::or(nibble, V::shl::<4>(pair::<V, Q>(at(4 + Q / 4)))),
+                    E2M1 => V::lookup(V::load_table(E2M1_TABLE.as_ptr()), nibble),
+                    _ => nibble,
                 }
             }
         }
     }
 }
 
-/// Sets bit `AT` of quad i's codes from bit i of the plane.
+/// Bit `Q` of each byte.
 #[inline(always)]
-unsafe fn add_bit<V: Lanes, const AT: u32>(low: [V::I; 8], plane: V::I, m1: V::I) -> [V::I; 8] {
+unsafe fn bit<V: Lanes, const Q: usize>(plane: V::I) -> V::I {
     unsafe {
-        [
-            V::or(low[0], V::shl::<AT>(V::and(plane, m1))),
-            V::or(low[1], V::shl::<AT>(V::and(V::shr::<1>(plane), m1))),
-            V::or(low[2], V::shl::<AT>(V::and(V::shr::<2>(plane), m1))),
-            V::or(low[3], V::shl::<AT>(V::and(V::shr::<3>(plane), m1))),
-            V::or(low[4], V::shl::<AT>(V::and(V::shr::<4>(plane), m1))),
-            V::or(low[5], V::shl::<AT>(V::and(V::shr::<5>(plane), m1))),
-            V::or(low[6], V::shl::<AT>(V::and(V::shr::<6>(plane), m1))),
-            V::or(low[7], V::shl::<AT>(V::and(V::shr::<7>(plane), m1))),
-        ]
+        let shifted = match Q {
+            0 => plane,
+            1 => V::shr::<1>(plane),
+            2 => V::shr::<2>(plane),
+            3 => V::shr::<3>(plane),
+            4 => V::shr::<4>(plane),
+            5 => V::shr::<5>(plane),
+            6 => V::shr::<6>(plane),
+            _ => V::shr::<7>(plane),
+        };
+        V::and(shifted, V::splat_u8(1))
     }
 }
 
-/// Codes times 8-bit activations: exact integer sums within a block, float32 between blocks.
-struct IntTile<const CODE: u8, const BIAS: bool>;
+/// Bits `2 (Q mod 4)` and the next of each byte.
+#[inline(always)]
+unsafe fn pair<V: Lanes, const Q: usize>(plane: V::I) -> V::I {
+    unsafe {
+        let shifted = match Q % 4 {
+            0 => plane,
+            1 => V::shr::<2>(plane),
+            2 => V::shr::<4>(plane),
+            _ => V::shr::<6>(plane),
+        };
+        V::and(shifted, V::splat_u8(3))
+    }
+}
 
-impl<const CODE: u8, const BIAS: bool> Tile for IntTile<CODE, BIAS> {
+/// The largest integer that a code can be.
+const fn max_code<const CODE: u8>() -> u8 {
+    match CODE {
+        2 => 3,
+        3 => 7,
+        4 => 15,
+        5 => 31,
+        6 => 63,
+        E2M1 => 24,
+        _ => 255,
+    }
+}
+
+/// How far before their use weights are asked for: some hundred cycles of products.
+const AHEAD_BYTES: usize = 3072;
+
+/// Codes times 8-bit activations: exact integer sums within a block, float32 between blocks.
+struct IntTile<const CODE: u8, const BIAS: bool, const SIXTEENS: bool>;
+
+impl<const CODE: u8, const BIAS: bool, const SIXTEENS: bool> Tile for IntTile<CODE, BIAS, SIXTEENS> {
     #[inline(always)]
-    unsafe fn sums<V: Lanes, const MT: usize, const NP: usize>(
-        p: &Product<'_>,
-        panel: usize,
-        token: usize,
-    ) -> [[V::F; NP]; MT] {
+    unsafe fn sums<V: Lanes, const T: usize>(p: &Product<'_>, panel: *const u8, token: usize) -> [V::F; T] {
         unsafe {
             let Input::Quantised { codes, meta, stride } = p.input else { unreachable!("an integer tile") };
             let (group, number, zero_point) = grouped(p.matrix);
-            let (n_blocks, header, biases) =
-                (p.matrix.n_blocks(), p.matrix.header_bytes(), p.matrix.biases_offset());
-            let block_bytes = block_bytes::<CODE>();
-            let starts: [*const u8; NP] = std::array::from_fn(|i| panel_start(p, panel + i));
-            let x: [*const i8; MT] = std::array::from_fn(|t| codes.add((token + t) * stride));
-            let metas: [*const BlockMeta; MT] =
-                std::array::from_fn(|t| meta.add((token + t) * (stride / BLOCK)));
-            let mut sums = [[V::splat(0.0); NP]; MT];
-            if group == BLOCK / 2 {
-                for block in 0..n_blocks {
-                    for i in 0..NP {
-                        let quads = unpack::<V, CODE>(starts[i].add(header + block * block_bytes));
-                        for half in 0..2 {
-                            let d = group_values::<V>(starts[i], number, 2 * block + half);
-                            for t in 0..MT {
-                                let m = &*metas[t].add(block);
-                                let four = [quads[4 * half], quads[4 * half + 1], quads[4 * half + 2], quads[4 * half + 3]];
-                                let init = if BIAS { 0 } else { -zero_point * m.halves[half] };
-                                let from = x[t].add(block * BLOCK + 16 * half);
-                                let dot = dot_quads::<V, CODE>(V::splat_i32(init), four, from);
-                                let scaled = V::mul(V::from_i32(dot), V::splat(m.scale));
-                                sums[t][i] = V::fma(scaled, d, sums[t][i]);
-                                if BIAS {
-                                    let b = group_values::<V>(starts[i].add(biases), number, 2 * block + half);
-                                    let sum = m.scale * m.halves[half] as f32;
-                                    sums[t][i] = V::fma(b, V::splat(sum), sums[t][i]);
-                                }
-                            }
-                        }
-                    }
-                }
-                return sums;
-            }
+            let biases = panel.add(p.matrix.biases_offset());
+            let body = panel.add(p.matrix.header_bytes());
+            // What the sum of a token's codes is multiplied with, to count each weight from its zero point.
+            let zero = if BIAS { 0 } else { zero_point };
+            let centre = if max_code::<CODE>() < 128 { -zero } else { V::WIDE_CENTRE - zero };
             let per_group = group / BLOCK;
-            let mut block = 0;
-            let mut g = 0;
-            while block < n_blocks {
-                let d: [V::F; NP] = std::array::from_fn(|i| group_values::<V>(starts[i], number, g));
-                let b: [V::F; NP] = std::array::from_fn(|i| {
-                    if BIAS { group_values::<V>(starts[i].add(biases), number, g) } else { V::splat(0.0) }
-                });
-                let end = (block + per_group).min(n_blocks);
-                while block < end {
-                    for i in 0..NP {
-                        let quads = unpack::<V, CODE>(starts[i].add(header + block * block_bytes));
-                        let low = [quads[0], quads[1], quads[2], quads[3]];
-                        let high = [quads[4], quads[5], quads[6], quads[7]];
-                        for t in 0..MT {
+            let mut x = [codes; T];
+            let mut metas = [meta; T];
+            for t in 0..T {
+                x[t] = codes.add((token + t) * stride);
+                metas[t] = meta.add((token + t) * (stride / BLOCK));
+            }
+            let mut sums = [V::splat(0.0); T];
+            for block in 0..p.matrix.n_blocks() {
+                let at = body.add(block * block_bytes::<CODE>());
+                if T == 1 {
+                    // A single token is bound by memory: the weights of some blocks ahead are asked for.
+                    for line in 0..block_bytes::<CODE>() / 64 {
+                        V::prefetch(at.wrapping_add(AHEAD_BYTES + 64 * line));
+                    }
+                }
+                let mut from = x;
+                for t in 0..T {
+                    from[t] = x[t].add(block * BLOCK);
+                }
+                let mut dots = [V::splat_i32(0); T];
+                if SIXTEENS {
+                    // Groups of 16: each half of the block has its own scale.
+                    for half in 0..2 {
+                        for t in 0..T {
+                            dots[t] = V::splat_i32(centre * (*metas[t].add(block)).halves[half]);
+                        }
+                        dots = if half == 0 {
+                            half_block::<V, CODE, T, 0>(dots, at, from)
+                        } else {
+                            half_block::<V, CODE, T, 4>(dots, at, from)
+                        };
+                        let d = group_values::<V>(panel, number, 2 * block + half);
+                        for t in 0..T {
                             let m = &*metas[t].add(block);
-                            let init = if BIAS { 0 } else { -zero_point * (m.halves[0] + m.halves[1]) };
-                            let from = x[t].add(block * BLOCK);
-                            let first = dot_quads::<V, CODE>(V::splat_i32(init), low, from);
-                            let dot = if NP > 1 {
-                                let second = dot_quads::<V, CODE>(V::splat_i32(0), high, from.add(16));
-                                V::add_i32(first, second)
-                            } else {
-                                dot_quads::<V, CODE>(first, high, from.add(16))
-                            };
-                            let scaled = V::mul(V::from_i32(dot), V::splat(m.scale));
-                            sums[t][i] = V::fma(scaled, d[i], sums[t][i]);
+                            sums[t] = V::fma(V::mul(V::from_i32(dots[t]), V::splat(m.scale)), d, sums[t]);
                             if BIAS {
-                                sums[t][i] = V::fma(b[i], V::splat(m.sum), sums[t][i]);
+                                let b = group_values::<V>(biases, number, 2 * block + half);
+                                let sum = m.scale * m.halves[half] as f32;
+                                sums[t] = V::fma(b, V::splat(sum), sums[t]);
                             }
                         }
                     }
-                    block += 1;
+                    continue;
                 }
-                g += 1;
+                if !BIAS {
+                    for t in 0..T {
+                        let m = &*metas[t].add(block);
+                        dots[t] = V::splat_i32(centre * (m.halves[0] + m.halves[1]));
+                    }
+                } else if max_code::<CODE>() >= 128 && V::WIDE_CENTRE != 0 {
+                    for t in 0..T {
+                        let m = &*metas[t].add(block);
+                        dots[t] = V::splat_i32(V::WIDE_CENTRE * (m.halves[0] + m.halves[1]));
+                    }
+                }
+                dots = half_block::<V, CODE, T, 0>(dots, at, from);
+                dots = half_block::<V, CODE, T, 4>(dots, at, from);
+                let group = if per_group == 1 { block } else { block / per_group };
+                let d = group_values::<V>(panel, number, group);
+                let b = if BIAS { group_values::<V>(biases, number, group) } else { d };
+                for t in 0..T {
+                    let m = &*metas[t].add(block);
+                    sums[t] = V::fma(V::mul(V::from_i32(dots[t]), V::splat(m.scale)), d, sums[t]);
+                    if BIAS {
+                        sums[t] = V::fma(b, V::splat(m.sum), sums[t]);
+                    }
+                }
             }
             sums
         }
     }
 }
 
+/// Adds the products of quads `FIRST..FIRST + 4` to each token's sum.
 #[inline(always)]
-unsafe fn dot_quads<V: Lanes, const CODE: u8>(mut acc: V::I, quads: [V::I; 4], x: *const i8) -> V::I {
+unsafe fn half_block<V: Lanes, const CODE: u8, const T: usize, const FIRST: usize>(
+    mut dots: [V::I; T],
+    block: *const u8,
+    x: [*const i8; T],
+) -> [V::I; T] {
     unsafe {
-        for (i, quad) in quads.into_iter().enumerate() {
-            let four = V::splat_i32(x.add(4 * i).cast::<i32>().read_unaligned());
-            acc = if CODE == 8 { V::dot4::<true>(acc, quad, four) } else { V::dot4::<false>(acc, quad, four) };
+        let mut products = [V::no_products(); T];
+        let mut n = 0;
+        macro_rules! quads {
+            ($($q:literal)*) => {$(
+                let u = if FIRST == 0 { quad::<V, CODE, $q>(block) } else { quad::<V, CODE, { $q + 4 }>(block) };
+                for t in 0..T {
+                    let four = V::splat_i32(x[t].add(4 * (FIRST + $q)).cast::<i32>().read_unaligned());
+                    products[t] = multiply_add::<V, CODE>(products[t], u, four);
+                }
+                n += 1;
+                if n == at_once::<V, CODE>() || $q == 3 {
+                    for t in 0..T {
+                        dots[t] = V::collect(dots[t], products[t]);
+                        products[t] = V::no_products();
+                    }
+                    n = 0;
+                }
+            )*};
         }
-        acc
+        quads!(0 1 2 3);
+        let _ = n;
+        dots
+    }
+}
+
+#[inline(always)]
+unsafe fn multiply_add<V: Lanes, const CODE: u8>(sum: V::Products, u: V::I, s: V::I) -> V::Products {
+    unsafe {
+        match max_code::<CODE>() {
+            0..=15 => V::multiply_add::<15>(sum, u, s),
+            16..=31 => V::multiply_add::<31>(sum, u, s),
+            32..=63 => V::multiply_add::<63>(sum, u, s),
+            _ => V::multiply_add::<255>(sum, u, s),
+        }
+    }
+}
+
+#[inline(always)]
+unsafe fn at_once<V: Lanes, const CODE: u8>() -> usize {
+    unsafe {
+        match max_code::<CODE>() {
+            0..=15 => V::products_at_once::<15>(),
+            16..=31 => V::products_at_once::<31>(),
+            32..=63 => V::products_at_once::<63>(),
+            _ => V::products_at_once::<255>(),
+        }
     }
 }
 
@@ -413,50 +444,50 @@ struct FloatTile<const CODE: u8>;
 
 impl<const CODE: u8> Tile for FloatTile<CODE> {
     #[inline(always)]
-    unsafe fn sums<V: Lanes, const MT: usize, const NP: usize>(
-        p: &Product<'_>,
-        panel: usize,
-        token: usize,
-    ) -> [[V::F; NP]; MT] {
+    unsafe fn sums<V: Lanes, const T: usize>(p: &Product<'_>, panel: *const u8, token: usize) -> [V::F; T] {
         unsafe {
             let Input::Float { x, stride } = p.input else { unreachable!("a float tile") };
             let (group, number, zero_point) = grouped(p.matrix);
             let has_bias = matches!(p.matrix.format, Format::Grouped { has_bias: true, .. });
-            let (header, biases) = (p.matrix.header_bytes(), p.matrix.biases_offset());
-            let starts: [*const u8; NP] = std::array::from_fn(|i| panel_start(p, panel + i));
-            let rows: [*const f32; MT] = std::array::from_fn(|t| x.add((token + t) * stride));
+            let biases = panel.add(p.matrix.biases_offset());
+            let body = panel.add(p.matrix.header_bytes());
             let zero = V::splat_i32(zero_point);
-            let mut sums = [[V::splat(0.0); NP]; MT];
+            let mut rows = [x; T];
+            for t in 0..T {
+                rows[t] = x.add((token + t) * stride);
+            }
+            let mut sums = [V::splat(0.0); T];
             for block in 0..p.matrix.n_blocks() {
+                let at = body.add(block * block_bytes::<CODE>());
                 // The padding of the last block has no activations to read.
                 let n = (p.matrix.n_in - block * BLOCK).min(BLOCK);
-                for i in 0..NP {
-                    let quads = unpack::<V, CODE>(starts[i].add(header + block * block_bytes::<CODE>()));
-                    for (j, quad) in quads.into_iter().enumerate().take(n.div_ceil(4)) {
-                        let g = (block * BLOCK + 4 * j) / group;
-                        let d = group_values::<V>(starts[i], number, g);
-                        let b = if has_bias { group_values::<V>(starts[i].add(biases), number, g) } else { V::splat(0.0) };
-                        let bytes = [
-                            quad,
-                            V::shr::<8>(quad),
-                            V::shr::<16>(quad),
-                            V::shr::<24>(quad),
-                        ];
-                        for (k, byte) in bytes.into_iter().enumerate().take(n - 4 * j) {
-                            let code = V::and(byte, V::splat_i32(255));
-                            let w = if CODE == E4M3 {
-                                V::mul(e4m3::<V>(code), d)
-                            } else {
-                                // Without a bias b is 0 and the product is rounded once all the same.
-                                V::fma(V::from_i32(V::sub_i32(code, zero)), d, b)
-                            };
-                            for t in 0..MT {
-                                let xk = V::splat(*rows[t].add(block * BLOCK + 4 * j + k));
-                                sums[t][i] = V::fma(w, xk, sums[t][i]);
+                macro_rules! quads {
+                    ($($q:literal)*) => {$(
+                        if 4 * $q < n {
+                            let g = (block * BLOCK + 4 * $q) / group;
+                            let d = group_values::<V>(panel, number, g);
+                            let b = if has_bias { group_values::<V>(biases, number, g) } else { V::splat(0.0) };
+                            let codes = quad::<V, CODE, $q>(at);
+                            let bytes = [codes, V::shr::<8>(codes), V::shr::<16>(codes), V::shr::<24>(codes)];
+                            for k in 0..4 {
+                                if 4 * $q + k < n {
+                                    let code = V::and(bytes[k], V::splat_i32(255));
+                                    let w = if CODE == E4M3 {
+                                        V::mul(e4m3::<V>(code), d)
+                                    } else {
+                                        // Without a bias b is 0 and the product is rounded once all the same.
+                                        V::fma(V::from_i32(V::sub_i32(code, zero)), d, b)
+                                    };
+                                    for t in 0..T {
+                                        let xk = V::splat(*rows[t].add(block * BLOCK + 4 * $q + k));
+                                        sums[t] = V::fma(w, xk, sums[t]);
+                                    }
+                                }
                             }
                         }
-                    }
+                    )*};
                 }
+                quads!(0 1 2 3 4 5 6 7);
             }
             sums
         }
@@ -474,50 +505,38 @@ unsafe fn e4m3<V: Lanes>(code: V::I) -> V::F {
     }
 }
 
-/// Dense weights times float32 activations, input by input.
-#[inline(always)]
-unsafe fn dense_sums<V: Lanes, const MT: usize, const NP: usize>(
-    p: &Product<'_>,
-    panel: usize,
-    token: usize,
-    bytes: usize,
-    load: impl Fn(*const u8) -> V::F,
-) -> [[V::F; NP]; MT] {
-    unsafe {
-        let Input::Float { x, stride } = p.input else { unreachable!("a dense tile") };
-        let starts: [*const u8; NP] = std::array::from_fn(|i| panel_start(p, panel + i));
-        let rows: [*const f32; MT] = std::array::from_fn(|t| x.add((token + t) * stride));
-        let mut sums = [[V::splat(0.0); NP]; MT];
-        for k in 0..p.matrix.n_in {
-            let xk: [V::F; MT] = std::array::from_fn(|t| V::splat(*rows[t].add(k)));
-            for i in 0..NP {
-                let w = load(starts[i].add(k * LANES * bytes));
-                for t in 0..MT {
-                    sums[t][i] = V::fma(w, xk[t], sums[t][i]);
-                }
-            }
-        }
-        sums
-    }
-}
-
 macro_rules! dense_tile {
-    ($name:ident, $bytes:literal, $load:ident) => {
+    ($name:ident, $number:ty, $load:ident) => {
+        /// Dense weights times float32 activations, input by input.
         struct $name;
 
         impl Tile for $name {
             #[inline(always)]
-            unsafe fn sums<V: Lanes, const MT: usize, const NP: usize>(
+            unsafe fn sums<V: Lanes, const T: usize>(
                 p: &Product<'_>,
-                panel: usize,
+                panel: *const u8,
                 token: usize,
-            ) -> [[V::F; NP]; MT] {
-                unsafe { dense_sums::<V, MT, NP>(p, panel, token, $bytes, |at| V::$load(at.cast())) }
+            ) -> [V::F; T] {
+                unsafe {
+                    let Input::Float { x, stride } = p.input else { unreachable!("a dense tile") };
+                    let mut rows = [x; T];
+                    for t in 0..T {
+                        rows[t] = x.add((token + t) * stride);
+                    }
+                    let mut sums = [V::splat(0.0); T];
+                    for k in 0..p.matrix.n_in {
+                        let w = V::$load(panel.cast::<$number>().add(k * LANES));
+                        for t in 0..T {
+                            sums[t] = V::fma(w, V::splat(*rows[t].add(k)), sums[t]);
+                        }
+                    }
+                    sums
+                }
             }
         }
     };
 }
 
-dense_tile!(DenseF32, 4, load);
-dense_tile!(DenseF16, 2, load_f16);
-dense_tile!(DenseBf16, 2, load_bf16);
+dense_tile!(DenseF32, f32, load);
+dense_tile!(DenseF16, u16, load_f16);
+dense_tile!(DenseBf16, u16, load_bf16);

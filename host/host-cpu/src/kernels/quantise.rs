@@ -2,7 +2,7 @@
 #![expect(unsafe_code, reason = "kernels work on raw parts of shared buffers")]
 
 use crate::kernels::entry;
-use crate::lanes::Lanes;
+use crate::lanes::{LANES, Lanes};
 use crate::matrix::BLOCK;
 
 /// What a product needs of one block besides its codes.
@@ -31,23 +31,22 @@ unsafe fn row<V: Lanes>(x: *const f32, n: usize, codes: *mut i8, meta: *mut Bloc
         for block in 0..n.div_ceil(BLOCK) {
             let start = block * BLOCK;
             let left = n - start;
-            let part = |i: usize| {
-                if left >= BLOCK {
-                    V::load(x.add(start + 16 * i))
-                } else {
-                    V::load_n(x.add(start + (16 * i).min(left)), left.saturating_sub(16 * i).min(16))
-                }
+            let halves = if left >= BLOCK {
+                [V::load(x.add(start)), V::load(x.add(start + LANES))]
+            } else {
+                let first = left.min(LANES);
+                [V::load_n(x.add(start), first), V::load_n(x.add(start + first), left - first)]
             };
-            let halves = [part(0), part(1)];
             let largest = V::reduce_max(V::max(V::abs(halves[0]), V::abs(halves[1])));
-            let (scale, inverse) = if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
+            let (scale, inverse) =
+                if largest > 0.0 { (largest / 127.0, 127.0 / largest) } else { (0.0, 0.0) };
             // A row so small that the inverse overflows is worth 0.
             let (scale, inverse) = if inverse.is_finite() { (scale, inverse) } else { (0.0, 0.0) };
             let mut sums = [0; 2];
             for i in 0..2 {
                 let rounded = V::to_i32(V::round(V::mul(halves[i], V::splat(inverse))));
                 sums[i] = V::reduce_add_i32(rounded);
-                V::store_i8(codes.add(start + 16 * i), rounded);
+                V::store_i8(codes.add(start + LANES * i), rounded);
             }
             *meta.add(block) = BlockMeta { scale, sum: scale * (sums[0] + sums[1]) as f32, halves: sums };
         }

@@ -41,6 +41,7 @@ unsafe fn dot4_wide(acc: __m256i, u: __m256i, s: __m256i) -> __m256i {
 impl Lanes for Avx2 {
     type F = F;
     type I = I;
+    const TILE_TOKENS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -246,6 +247,49 @@ impl Lanes for Avx2 {
             } else {
                 Self::add_i32(acc, [fours(u[0], s[0], 1), fours(u[1], s[1], 1)])
             }
+        }
+    }
+    /// 16-bit sums of two products.
+    type Products = I;
+    // A byte minus 128 is signed; its size times the other factor with its sign stays within 16 bits for two.
+    const WIDE_CENTRE: i32 = 128;
+    #[inline(always)]
+    unsafe fn products_at_once<const MAX: u8>() -> usize {
+        match MAX {
+            0..=15 => 8,
+            16..=31 => 4,
+            32..=63 => 2,
+            _ => 1,
+        }
+    }
+    #[inline(always)]
+    unsafe fn no_products() -> I {
+        unsafe { [_mm256_setzero_si256(); 2] }
+    }
+    #[inline(always)]
+    unsafe fn multiply_add<const MAX: u8>(sum: I, u: I, s: I) -> I {
+        unsafe {
+            if MAX < 128 {
+                return [
+                    _mm256_add_epi16(sum[0], _mm256_maddubs_epi16(u[0], s[0])),
+                    _mm256_add_epi16(sum[1], _mm256_maddubs_epi16(u[1], s[1])),
+                ];
+            }
+            let flip = _mm256_set1_epi8(-128);
+            let (low, high) = (_mm256_xor_si256(u[0], flip), _mm256_xor_si256(u[1], flip));
+            let two_low = _mm256_maddubs_epi16(_mm256_abs_epi8(low), _mm256_sign_epi8(s[0], low));
+            let two_high = _mm256_maddubs_epi16(_mm256_abs_epi8(high), _mm256_sign_epi8(s[1], high));
+            [_mm256_add_epi16(sum[0], two_low), _mm256_add_epi16(sum[1], two_high)]
+        }
+    }
+    #[inline(always)]
+    unsafe fn collect(acc: I, products: I) -> I {
+        unsafe {
+            let ones = _mm256_set1_epi16(1);
+            [
+                _mm256_add_epi32(acc[0], _mm256_madd_epi16(products[0], ones)),
+                _mm256_add_epi32(acc[1], _mm256_madd_epi16(products[1], ones)),
+            ]
         }
     }
     #[inline(always)]

@@ -17,6 +17,7 @@ fn first(n: usize) -> __mmask16 {
 impl Lanes for Avx512 {
     type F = __m512;
     type I = __m512i;
+    const TILE_TOKENS: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -161,6 +162,23 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn dot4<const WIDE: bool>(acc: __m512i, u: __m512i, s: __m512i) -> __m512i {
         unsafe { _mm512_dpbusd_epi32(acc, u, s) }
+    }
+    type Products = __m512i;
+    #[inline(always)]
+    unsafe fn products_at_once<const MAX: u8>() -> usize {
+        usize::MAX
+    }
+    #[inline(always)]
+    unsafe fn no_products() -> __m512i {
+        unsafe { Self::splat_i32(0) }
+    }
+    #[inline(always)]
+    unsafe fn multiply_add<const MAX: u8>(sum: __m512i, u: __m512i, s: __m512i) -> __m512i {
+        unsafe { if MAX < 128 { Self::dot4::<false>(sum, u, s) } else { Self::dot4::<true>(sum, u, s) } }
+    }
+    #[inline(always)]
+    unsafe fn collect(acc: __m512i, products: __m512i) -> __m512i {
+        unsafe { Self::add_i32(acc, products) }
     }
     #[inline(always)]
     unsafe fn from_i32(a: __m512i) -> __m512 {

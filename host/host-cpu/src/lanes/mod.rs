@@ -36,8 +36,8 @@ pub(crate) trait Lanes: Copy {
     type F: Copy;
     /// 16 × i32, or 64 × u8.
     type I: Copy;
-    /// Whether there are registers for tiles of several tokens or panels.
-    const HAS_WIDE_TILES: bool = true;
+    /// Tokens that one tile of a product takes: as many as there are registers for.
+    const TILE_TOKENS: usize;
 
     /// The same number in every lane.
     unsafe fn splat(x: f32) -> Self::F;
@@ -109,6 +109,29 @@ pub(crate) trait Lanes: Copy {
     /// Lane i: `acc + sum of unsigned bytes 4i..4i+4 of u times signed bytes of s`. With `WIDE` false all bytes
     /// of `u` are below 128.
     unsafe fn dot4<const WIDE: bool>(acc: Self::I, u: Self::I, s: Self::I) -> Self::I;
+    /// Asks for the cache line at `from`, which need not be valid.
+    #[inline(always)]
+    unsafe fn prefetch(from: *const u8) {
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T0>(from.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = from;
+    }
+    /// Sums of products on their way into lanes of 32 bits.
+    type Products: Copy;
+    /// What each byte of `u` counts less than it is in [`Lanes::multiply_add`] when it may be 128 or more.
+    const WIDE_CENTRE: i32 = 0;
+    /// How many times [`Lanes::multiply_add`] may add up before the products must be collected.
+    unsafe fn products_at_once<const MAX: u8>() -> usize;
+    /// No products.
+    unsafe fn no_products() -> Self::Products;
+    /// Adds the products of unsigned bytes of `u`, none above `MAX`, and signed bytes of `s`.
+    unsafe fn multiply_add<const MAX: u8>(sum: Self::Products, u: Self::I, s: Self::I) -> Self::Products;
+    /// Lane i: `acc` plus the products of bytes `4i..4i+4`.
+    unsafe fn collect(acc: Self::I, products: Self::Products) -> Self::I;
     /// Integers to floats.
     unsafe fn from_i32(a: Self::I) -> Self::F;
     /// Floats that hold small integers to integers.

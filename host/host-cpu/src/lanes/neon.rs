@@ -87,6 +87,7 @@ unsafe fn dot4_wide(acc: int32x4_t, u: int32x4_t, s: int8x16_t) -> int32x4_t {
 impl Lanes for Neon {
     type F = F;
     type I = I;
+    const TILE_TOKENS: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -244,6 +245,23 @@ impl Lanes for Neon {
                 if WIDE { dot4_wide(acc[i], u[i], s) } else { sdot(acc[i], vreinterpretq_s8_s32(u[i]), s) }
             })
         }
+    }
+    type Products = I;
+    #[inline(always)]
+    unsafe fn products_at_once<const MAX: u8>() -> usize {
+        usize::MAX
+    }
+    #[inline(always)]
+    unsafe fn no_products() -> I {
+        unsafe { Self::splat_i32(0) }
+    }
+    #[inline(always)]
+    unsafe fn multiply_add<const MAX: u8>(sum: I, u: I, s: I) -> I {
+        unsafe { if MAX < 128 { Self::dot4::<false>(sum, u, s) } else { Self::dot4::<true>(sum, u, s) } }
+    }
+    #[inline(always)]
+    unsafe fn collect(acc: I, products: I) -> I {
+        unsafe { Self::add_i32(acc, products) }
     }
     #[inline(always)]
     unsafe fn from_i32(a: I) -> F {

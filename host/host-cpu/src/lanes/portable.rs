@@ -27,7 +27,7 @@ fn bytes(x: I, op: impl Fn(u8) -> u8) -> I {
 impl Lanes for Portable {
     type F = F;
     type I = I;
-    const HAS_WIDE_TILES: bool = false;
+    const TILE_TOKENS: usize = 1;
 
     #[inline]
     unsafe fn splat(x: f32) -> F {
@@ -182,6 +182,23 @@ impl Lanes for Portable {
             let pairs = u[i].to_le_bytes().into_iter().zip(s[i].to_le_bytes());
             pairs.fold(acc[i], |sum, (u, s)| sum + i32::from(u) * i32::from(s as i8))
         })
+    }
+    type Products = I;
+    #[inline]
+    unsafe fn products_at_once<const MAX: u8>() -> usize {
+        usize::MAX
+    }
+    #[inline]
+    unsafe fn no_products() -> I {
+        unsafe { Self::splat_i32(0) }
+    }
+    #[inline]
+    unsafe fn multiply_add<const MAX: u8>(sum: I, u: I, s: I) -> I {
+        unsafe { if MAX < 128 { Self::dot4::<false>(sum, u, s) } else { Self::dot4::<true>(sum, u, s) } }
+    }
+    #[inline]
+    unsafe fn collect(acc: I, products: I) -> I {
+        unsafe { Self::add_i32(acc, products) }
     }
     #[inline]
     unsafe fn from_i32(a: I) -> F {
