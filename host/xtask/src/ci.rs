@@ -17,6 +17,7 @@ const APPLE: &str = "aarch64-apple-darwin";
 /// 4. `cargo check` for aarch64-apple-darwin of every crate that builds no C code.
 /// 5. `cargo xtask test`.
 #[derive(clap::Args)]
+#[command(verbatim_doc_comment)]
 pub(crate) struct Arguments {
     /// Leave out step 5
     #[arg(long)]

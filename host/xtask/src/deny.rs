@@ -13,6 +13,12 @@ mod licence;
 
 const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
 
+/// Check the licences, sources and duplicates of all dependencies against deny.toml.
+///
+/// cargo-deny does it where it is installed, advisories included; else our own reading of the same file does.
+#[derive(clap::Args)]
+pub(crate) struct Arguments {}
+
 /// Checks the dependencies by cargo-deny, or else by the rules here.
 pub(crate) fn run(workspace: &Workspace) -> Outcome {
     if workspace::works(&mut workspace.cargo(["deny", "--version"])) {

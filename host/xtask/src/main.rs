@@ -30,15 +30,12 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build the program and the plugins, fetch a small model, and let it answer
+    // Each one's help stands at its arguments.
     Try(try_it::Arguments),
-    /// Run every test, with the two test models
     Test(tests_run::Arguments),
-    /// Do all that a merge asks for: format, lints, dependencies, the Apple build, tests
     Ci(ci::Arguments),
-    /// Build every first-party plugin into target/plugins, and lay the profiles beside them
     Plugins(plugins::Arguments),
-    /// Measure speed and memory beside llama.cpp, in interleaved rounds
+    Deny(deny::Arguments),
     Bench(bench::Arguments),
 }
 
@@ -59,6 +56,7 @@ fn run(command: Command) -> Outcome {
         Command::Test(arguments) => tests_run::run(&workspace, &arguments),
         Command::Ci(arguments) => ci::run(&workspace, &arguments),
         Command::Plugins(arguments) => plugins::run(&workspace, &arguments),
+        Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
     }
 }

@@ -170,7 +170,7 @@ fn a_second_process_waits_and_then_finds_the_model() {
             store.fetch(&source, &Pins::NONE, &mut Tell(started))
         }
     });
-    assert_eq!(waits.recv().unwrap(), Step::Waiting);
+    assert_eq!(waits.recv_timeout(Duration::from_secs(30)).unwrap(), Step::Waiting);
     cached(&store, "pip:m==1", &[("m.gguf", b"weights")]);
     drop(held);
     assert_eq!(waiting.join().unwrap().unwrap().size_bytes(), 7);

@@ -34,24 +34,27 @@ pub(super) fn tenon(
         command.args(["--threads", &threads, "--numeric", &workload.numeric]);
         command
     };
-    let mut single = command("bench");
-    single.args(["--prompt-tokens", &Workload::PROMPT_TOKENS.to_string()]);
-    single.args(["--new-tokens", &Workload::NEW_TOKENS.to_string(), "--sequences", "1"]);
+    let bench = |prompt: u32, context: u32, new: u32, sequences: u32| {
+        let mut command = command("bench");
+        let numbers = [("--prompt-tokens", prompt), ("--context", context), ("--new-tokens", new)];
+        command.args(numbers.iter().flat_map(|(flag, n)| [flag.to_string(), n.to_string()]));
+        command.args(["--sequences", &sequences.to_string(), "--repeat", "1"]);
+        command
+    };
+    let mut single = bench(Workload::PROMPT_TOKENS, 1, Workload::NEW_TOKENS, 1);
     let single = quietly(&mut single, is_disturbed)?;
-    let mut batch = command("bench");
-    let batch_tokens = Workload::BATCH_TOKENS.to_string();
-    batch.args(["--prompt-tokens", &batch_tokens, "--new-tokens", &batch_tokens]);
-    batch.args(["--sequences", &Workload::SEQUENCES.to_string()]);
-    let batch = workspace::json(&quietly(&mut batch, is_disturbed)?.stdout)?;
+    let each = Workload::BATCH_TOKENS;
+    let batch = quietly(&mut bench(each, each, each, Workload::SEQUENCES), is_disturbed)?;
     let mut first = command("generate");
     let ids: Vec<String> = (0..Workload::SHORT_PROMPT_TOKENS).map(|i| (100 + i).to_string()).collect();
     first.args(["--max-tokens", "1", "--temperature", "0", "--ignore-eos", "--prompt-ids", &ids.join(",")]);
     let first = quietly(&mut first, is_disturbed)?;
-    let answer = workspace::json(&single.stdout)?;
+    let (alone, together) = (workspace::json(&single.stdout)?, workspace::json(&batch.stdout)?);
+    const DECODE: &str = "/measured/decode/0/tokens_per_second/median";
     Ok(Measures {
-        prefill_tokens_per_second: number(&answer, "prefill_tokens_per_second")?,
-        decode_tokens_per_second: number(&answer, "decode_tokens_per_second")?,
-        batch_tokens_per_second: number(&batch, "batch_tokens_per_second")?,
+        prefill_tokens_per_second: number(&alone, "/measured/prefill_tokens_per_second/median")?,
+        decode_tokens_per_second: number(&alone, DECODE)?,
+        batch_tokens_per_second: number(&together, DECODE)?,
         first_token_ms: first.wall.as_secs_f64() * 1e3,
         peak_memory_mib: mib(single.peak_memory_bytes),
     })
@@ -90,18 +93,20 @@ fn llama_bench_speed(tests: &Value, kind: &str) -> Outcome<f64> {
         .into_iter()
         .flatten()
         .find(|test| test[kind].as_u64().is_some_and(|count| count > 0));
-    number(test.ok_or_else(|| Failure::new(format!("llama-bench told no test with {kind}")))?, "avg_ts")
+    number(test.ok_or_else(|| Failure::new(format!("llama-bench told no test with {kind}")))?, "/avg_ts")
 }
 
 /// llama-batched-bench prints one line of JSON a test, among others.
 fn batched_bench_speed(stdout: &str) -> Outcome<f64> {
     let line = stdout.lines().rev().find(|line| line.starts_with('{'));
-    number(&workspace::json(line.unwrap_or("{}"))?, "speed_tg")
+    number(&workspace::json(line.unwrap_or("{}"))?, "/speed_tg")
 }
 
-fn number(value: &Value, key: &str) -> Outcome<f64> {
-    let found = value[key].as_f64().filter(|number| number.is_finite() && *number > 0.0);
-    found.ok_or_else(|| Failure::new(format!("a measurement has no number `{key}` above 0: {value}")))
+/// The number above 0 at a JSON pointer.
+fn number(value: &Value, pointer: &str) -> Outcome<f64> {
+    let found =
+        value.pointer(pointer).and_then(Value::as_f64).filter(|number| number.is_finite() && *number > 0.0);
+    found.ok_or_else(|| Failure::new(format!("a measurement has no number above 0 at `{pointer}`: {value}")))
 }
 
 fn mib(bytes: Option<u64>) -> f64 {
