@@ -33,11 +33,7 @@ fn main() {
         let rows = PACKED_BYTES / (COLS / kind.elements() * kind.bytes());
         let path = folder.path().join(format!("{kind:?}.gguf"));
         fs::write(&path, gguf(number, rows, rows * COLS / kind.elements() * kind.bytes())).expect("a file");
-        measure(
-            &format!("{kind:?}"),
-            &Checkpoint::open(&path).expect("a checkpoint"),
-            "model.embed_tokens.weight",
-        );
+        measure(&format!("{kind:?}"), &Checkpoint::open(&path).expect("a checkpoint"), "lm_head.weight");
     }
     for bits in [2, 3, 4, 5, 6, 8] {
         let path = folder.path().join(format!("affine-{bits}"));
@@ -74,7 +70,7 @@ fn measure(name: &str, checkpoint: &Checkpoint, tensor: &str) {
     println!("{name:<12} {:>10.2} {low:>10.2} {high:>10.2} {elements:>12.0}", speed(median));
 }
 
-/// A GGUF file that holds one embedding of this type.
+/// A GGUF file that holds one output matrix of this type, and an embedding of one token.
 fn gguf(number: u32, rows: usize, bytes: usize) -> Vec<u8> {
     let text = |text: &str| [&(text.len() as u64).to_le_bytes()[..], text.as_bytes()].concat();
     let key = |key: &str, kind: u32, value: Vec<u8>| [text(key), kind.to_le_bytes().to_vec(), value].concat();
@@ -95,17 +91,24 @@ fn gguf(number: u32, rows: usize, bytes: usize) -> Vec<u8> {
             [&8_u32.to_le_bytes()[..], &1_u64.to_le_bytes(), &text("a")].concat(),
         ),
     ];
-    let dims = [
-        2_u32.to_le_bytes().to_vec(),
-        (COLS as u64).to_le_bytes().to_vec(),
-        (rows as u64).to_le_bytes().to_vec(),
-    ];
-    let tensor =
-        [text("token_embd.weight"), dims.concat(), number.to_le_bytes().to_vec(), vec![0; 8]].concat();
-    let head = [&b"GGUF"[..], &3_u32.to_le_bytes(), &1_u64.to_le_bytes(), &(keys.len() as u64).to_le_bytes()];
-    let mut file = [head.concat(), keys.concat(), tensor].concat();
+    let tensor = |name: &str, rows: usize, number: u32, offset: u64| {
+        let dims = [COLS as u64, rows as u64].map(u64::to_le_bytes).concat();
+        [
+            text(name),
+            2_u32.to_le_bytes().to_vec(),
+            dims,
+            number.to_le_bytes().to_vec(),
+            offset.to_le_bytes().to_vec(),
+        ]
+        .concat()
+    };
+    let embedding_bytes = COLS * 4;
+    let tensors =
+        [tensor("token_embd.weight", 1, 0, 0), tensor("output.weight", rows, number, embedding_bytes as u64)];
+    let head = [&b"GGUF"[..], &3_u32.to_le_bytes(), &2_u64.to_le_bytes(), &(keys.len() as u64).to_le_bytes()];
+    let mut file = [head.concat(), keys.concat(), tensors.concat()].concat();
     file.resize(file.len().next_multiple_of(32), 0);
-    file.extend((0..bytes).map(|i| (i * 37 % 97) as u8));
+    file.extend((0..embedding_bytes + bytes).map(|i| (i * 37 % 97) as u8));
     file
 }
 

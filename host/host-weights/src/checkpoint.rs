@@ -1,5 +1,6 @@
 //! An opened checkpoint: headers read and checked, tensors mapped when they are taken.
 
+use std::ops::Range;
 use std::path::Path;
 
 use host_core::Vocabulary;
@@ -11,7 +12,7 @@ use crate::gguf;
 use crate::mapping::MappedFile;
 use crate::safetensors;
 use crate::stored::{Contents, Stored};
-use crate::tensor::Tensor;
+use crate::tensor::{Tensor, rows_and_cols};
 
 /// A checkpoint, by name.
 #[derive(Debug)]
@@ -90,6 +91,19 @@ impl Checkpoint {
     pub fn release(&self, name: &str) {
         if let Some((_, stored)) = self.find(name) {
             stored.extents().for_each(|at| self.files[at.file].release(at.range()));
+        }
+    }
+
+    /// As [`Checkpoint::release`], for some rows, so that a large tensor need not be resident as a whole while it
+    /// is repacked. Rows that the tensor does not have are ignored.
+    pub fn release_rows(&self, name: &str, rows: Range<usize>) {
+        let Some((info, stored)) = self.find(name) else { return };
+        let (n_rows, _) = rows_and_cols(&info.shape);
+        let rows = rows.start.min(n_rows)..rows.end.min(n_rows);
+        for at in stored.extents() {
+            let row_bytes = at.bytes / n_rows;
+            let begin = at.begin + rows.start * row_bytes;
+            self.files[at.file].release(begin..begin + rows.len() * row_bytes);
         }
     }
 

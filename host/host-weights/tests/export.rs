@@ -182,3 +182,19 @@ fn an_existing_target_is_left_alone() {
     assert_eq!(code_of(&error), "weights.target-exists");
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "nothing was written");
 }
+
+#[test]
+fn nothing_is_left_of_a_folder_that_could_not_be_written() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let source = folder.path().join("source");
+    fs::create_dir(&source).expect("a folder");
+    for file in ["config.json", "model.safetensors"] {
+        fs::copy(fixtures().join("tiny-llama-tied").join(file), source.join(file)).expect("a copy");
+    }
+    let checkpoint = Checkpoint::open(&source).expect("a checkpoint");
+    fs::write(source.join("model.safetensors"), b"no longer the same").expect("a file");
+    let out = folder.path().join("out");
+    let error = write_model_folder(&checkpoint, &out, &mut |_, _| {}).expect_err("the source has changed");
+    assert_eq!(code_of(&error), "weights.file-changed");
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "only the source is there");
+}

@@ -277,6 +277,36 @@ fn a_checkpoint_is_shared_between_threads() {
     });
 }
 
+/// Resident bytes of mapped files, where the system tells.
+#[cfg(target_os = "linux")]
+fn resident_file_bytes() -> usize {
+    let status = fs::read_to_string("/proc/self/status").expect("the process's status");
+    let line = status.lines().find_map(|line| line.strip_prefix("RssFile:")).expect("resident file pages");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") * 1024
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn released_rows_stop_being_resident() {
+    const ROWS: usize = 1 << 17;
+    let bytes = ROWS * E as usize * 4;
+    let gguf = small_llama().tensor("output.weight", &[E, ROWS as u64], 0, &vec![0; bytes]);
+    let checkpoint = open(&gguf);
+    let before = resident_file_bytes();
+    let read = || numbers(&checkpoint, "lm_head.weight").len();
+    read();
+    let resident = resident_file_bytes();
+    checkpoint.release_rows("lm_head.weight", 0..ROWS / 2);
+    let half = resident_file_bytes();
+    checkpoint.release("lm_head.weight");
+    let none = resident_file_bytes();
+    // Other tests map files meanwhile, but none as large as a quarter of this one.
+    let quarter = bytes / 4;
+    assert!(resident > before + 3 * quarter, "{before} to {resident}");
+    assert!(half < resident - quarter, "{resident} to {half}");
+    assert!(none < half - quarter, "{half} to {none}");
+}
+
 /// The two published models, where a folder with them is named.
 #[test]
 fn published_models_open_whole() {

@@ -7,6 +7,7 @@ use std::path::Path;
 
 use host_core::Reported;
 use host_weights::gguf::Model;
+use host_weights::safetensors::{Header, SafetensorsFault};
 use host_weights::{Checkpoint, read_config};
 use support::{
     ARRAY, BOOL, E, Entry, Gguf, TEXT, U32, V, array, code_of, safetensors_file, small_gemma, small_llama,
@@ -62,6 +63,15 @@ fn broken_safetensors_files_are_refused_by_name() {
     ] {
         check_safetensors(what, &bytes, expected);
     }
+}
+
+#[test]
+fn a_name_may_stand_once_in_a_header() {
+    let entry =
+        |begin: usize| format!(r#""a":{{"dtype":"F32","shape":[1],"data_offsets":[{begin},{}]}}"#, begin + 4);
+    let file = safetensors_file(&format!("{{{},{}}}", entry(0), entry(4)), &[0; 8]);
+    let fault = Header::parse(&file, file.len() as u64).expect_err("a name that stands twice");
+    assert_eq!(fault, SafetensorsFault::DuplicateTensor { tensor: "a".to_owned() });
 }
 
 #[test]
@@ -551,6 +561,15 @@ fn broken_gguf_metadata_is_refused_by_name() {
                 &array(U32, &[vec![0; 4], vec![0; 4], vec![0; 4], vec![0; 4]]),
             ),
             "weights.wrong-value",
+        ),
+        (
+            "a token too few",
+            llama().without("tokenizer.ggml.tokens").raw_key(
+                "tokenizer.ggml.tokens",
+                ARRAY,
+                &array(TEXT, &["a", "b", "c"].map(text)),
+            ),
+            "weights.contradiction",
         ),
         (
             "too few scores",

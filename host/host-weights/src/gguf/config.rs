@@ -68,6 +68,16 @@ pub(super) fn config_json(
     Ok((architecture, config))
 }
 
+/// Checks that there is a row of the embedding for each token, and a token for each row.
+pub(super) fn check_vocabulary(config: &Map<String, Json>, n_tokens: usize) -> Result<(), GgufFault> {
+    let rows = config.get("vocab_size").and_then(Json::as_u64).map_or(0, |rows| rows as usize);
+    if rows != n_tokens {
+        let key = "tokenizer.ggml.tokens".to_owned();
+        return Err(GgufFault::Contradiction { key, expected: rows, found: n_tokens });
+    }
+    Ok(())
+}
+
 struct Source<'a> {
     metadata: &'a Metadata<'a>,
     header: &'a Header<'a>,

@@ -51,6 +51,7 @@ impl<'a> Model<'a> {
         let header = Header::parse(file)?;
         let (architecture, config) = config::config_json(&header, file)?;
         let vocabulary = vocabulary::read(&header.metadata)?;
+        config::check_vocabulary(&config, vocabulary.tokens.len())?;
         let tensors = tensors(&header, architecture, &config, path)?;
         Ok(Model { file, config, vocabulary, tensors })
     }
