@@ -2,12 +2,12 @@
 
 use std::collections::VecDeque;
 
-use host_core::{FinishReason, Report, Reported};
+use host_core::FinishReason;
 use host_device::{DeviceError, Executable, LogitsFor, RunError, TokenRun};
 
 use crate::error::EngineError;
-use crate::request::{Event, Outcome, Request, RequestId, SessionId, Usage};
-use crate::row::{Row, Waiting};
+use crate::request::{Event, Request, RequestId, SessionId, Usage};
+use crate::row::{End, Row, Waiting};
 use crate::sampler::Sampler;
 use crate::schedule::{Share, plan};
 use crate::sessions::{Held, Sessions, rewind};
@@ -134,23 +134,23 @@ impl Engine {
 
     fn drop_cancelled(&mut self, events: &mut Vec<Event>) {
         for row in self.rows.iter_mut().filter(|row| row.request.cancel.is_cancelled()) {
-            row.end = Some(Ok(FinishReason::Cancelled));
+            row.end = Some(End::Finished(FinishReason::Cancelled));
         }
         self.sweep(events);
         let is_cancelled = |waiting: &Waiting| waiting.request.cancel.is_cancelled();
         while let Some(index) = self.waiting.iter().position(is_cancelled) {
-            self.refuse(index, Ok(FinishReason::Cancelled), events);
+            self.refuse(index, End::Finished(FinishReason::Cancelled), events);
         }
     }
 
     /// Ends a request that has no sequence yet.
-    fn refuse(&mut self, index: usize, end: Result<FinishReason, Report>, events: &mut Vec<Event>) {
+    fn refuse(&mut self, index: usize, end: End, events: &mut Vec<Event>) {
         let Some(Waiting { id, request, .. }) = self.waiting.remove(index) else { return };
         if let Some(session) = request.session {
             self.sessions.end(session, None);
         }
         let usage = Usage { prompt_tokens: request.prompt_ids.len(), ..Usage::default() };
-        events.push(Event { request: id, outcome: last_outcome(end, usage) });
+        events.push(Event { request: id, outcome: end.outcome(usage) });
     }
 
     /// Gives sequences to waiting requests, first come first served.
@@ -167,7 +167,7 @@ impl Engine {
                 }
                 // A row that leaves makes room.
                 Err(DeviceError::TooManySequences { .. }) if !self.rows.is_empty() => return,
-                Err(error) => self.refuse(0, Err(error.report()), events),
+                Err(error) => self.refuse(0, End::failed(&error), events),
             }
         }
     }
@@ -198,17 +198,17 @@ impl Engine {
                 }
                 Err(DeviceError::Run { index, kind }) if index < shares.len() => {
                     let row = &mut self.rows[shares.remove(index).row];
-                    row.end = Some(refused_run(row, kind));
+                    row.end = Some(refused_run(row, &kind));
                 }
-                Err(error) => return self.fail_all(&error.report()),
+                Err(error) => return self.fail_all(&error),
             }
         }
     }
 
     /// The executable failed: what it holds of any sequence is not to be trusted.
-    fn fail_all(&mut self, report: &Report) {
+    fn fail_all(&mut self, error: &DeviceError) {
         for row in &mut self.rows {
-            row.end = Some(Err(report.clone()));
+            row.end = Some(End::failed(error));
             row.is_sound = false;
         }
         for held in self.sessions.take_all() {
@@ -221,7 +221,7 @@ impl Engine {
         while let Some(index) = self.rows.iter().position(|row| row.end.is_some()) {
             let mut row = self.rows.remove(index);
             let end = row.end.take().expect("the row has ended");
-            events.push(Event { request: row.id, outcome: last_outcome(end, row.usage()) });
+            events.push(Event { request: row.id, outcome: end.outcome(row.usage()) });
             self.leave(row);
         }
     }
@@ -257,16 +257,9 @@ fn runs<'a>(rows: &'a [Row], shares: &[Share]) -> Vec<TokenRun<'a>> {
 }
 
 /// How a row ends whose run the device refuses: a full context after some tokens is an ordinary end.
-fn refused_run(row: &Row, kind: RunError) -> Result<FinishReason, Report> {
+fn refused_run(row: &Row, kind: &RunError) -> End {
     match kind {
-        RunError::Context { .. } if row.is_decoding() => Ok(FinishReason::Length),
-        kind => Err(kind.report()),
-    }
-}
-
-fn last_outcome(end: Result<FinishReason, Report>, usage: Usage) -> Outcome {
-    match end {
-        Ok(reason) => Outcome::Finished { reason, usage },
-        Err(report) => Outcome::Failed(report),
+        RunError::Context { .. } if row.is_decoding() => End::Finished(FinishReason::Length),
+        kind => End::failed(kind),
     }
 }

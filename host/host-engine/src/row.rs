@@ -15,6 +15,29 @@ pub(crate) struct Waiting {
     pub(crate) sampler: Sampler,
 }
 
+/// How a request ends.
+pub(crate) enum End {
+    /// As it may.
+    Finished(FinishReason),
+    /// By what went wrong.
+    Failed(Box<Report>),
+}
+
+impl End {
+    /// The end of a row that something refused.
+    pub(crate) fn failed(error: &dyn Reported) -> Self {
+        End::Failed(Box::new(error.report()))
+    }
+
+    /// The last outcome that the caller sees.
+    pub(crate) fn outcome(self, usage: Usage) -> Outcome {
+        match self {
+            End::Finished(reason) => Outcome::Finished { reason, usage },
+            End::Failed(report) => Outcome::Failed(*report),
+        }
+    }
+}
+
 /// A request with a sequence on the device.
 pub(crate) struct Row {
     pub(crate) id: RequestId,
@@ -32,8 +55,8 @@ pub(crate) struct Row {
     pub(crate) served_at: u64,
     /// Whether the device's sequence can be trusted to hold the first `n_computed` tokens.
     pub(crate) is_sound: bool,
-    /// Set when the row is to leave: the reason, or what went wrong.
-    pub(crate) end: Option<Result<FinishReason, Report>>,
+    /// Set when the row is to leave.
+    pub(crate) end: Option<End>,
 }
 
 impl Row {
@@ -89,12 +112,12 @@ impl Row {
             Ok(token_id) => token_id,
             Err(source) => {
                 let position = self.tokens.len();
-                self.end = Some(Err(EngineError::Sample { position, source }.report()));
+                self.end = Some(End::failed(&EngineError::Sample { position, source }));
                 return None;
             }
         };
         if !self.request.ignore_eos && self.request.stop_token_ids.contains(&token_id) {
-            self.end = Some(Ok(FinishReason::Stop));
+            self.end = Some(End::Finished(FinishReason::Stop));
             return None;
         }
         let logprobs = self.request.logprobs.map(|n| {
@@ -105,7 +128,7 @@ impl Row {
         self.tokens.push(token_id);
         let is_full = self.tokens.len() > context_tokens;
         if is_full || self.usage().generated_tokens == self.request.max_tokens {
-            self.end = Some(Ok(FinishReason::Length));
+            self.end = Some(End::Finished(FinishReason::Length));
         }
         Some(Outcome::Token { token_id, logprobs })
     }

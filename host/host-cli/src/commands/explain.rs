@@ -1,0 +1,59 @@
+//! `tenon explain`: the whole decision, up to where weights would be read.
+
+use host_registry::Explanation;
+use serde_json::json;
+
+use super::{print, print_json};
+use crate::args::{ExplainArgs, FolderArgs, ModelArgs};
+use crate::draw::{Style, drawn};
+use crate::error::Failure;
+use crate::exit::Exit;
+use crate::host::Host;
+use crate::open::{check, decide, describe, locate, resolve, source_of};
+
+pub(crate) fn run(folders: &FolderArgs, args: &ExplainArgs) -> Result<Exit, Failure> {
+    let host = Host::load(folders)?;
+    let (explanation, outcome) = explain(&host, args)?;
+    let exit = outcome.as_ref().map_or_else(Failure::exit, |()| Exit::Done);
+    show(explanation, outcome.err(), args.json)?;
+    Ok(exit)
+}
+
+/// What is known, and what stopped it from going on.
+///
+/// # Errors
+/// A failure before there is anything to explain: no such model, no such profile.
+fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), Failure>), Failure> {
+    let model = ModelArgs { model: Some(args.model.clone()), profile: args.profile.clone() };
+    let source = source_of(&host.profiles, &model)?;
+    let located = locate(&host.store, &host.profiles, &source)?;
+    let decision = decide(host, &located, args.profile.as_deref())?;
+    let mut explanation = Explanation::new(source.to_string(), located.format(), &decision);
+    let composition = match resolve(host, &located, &decision, &args.compose.overrides()) {
+        Ok(composition) => composition,
+        Err(failure) => return Ok((explanation, Err(failure))),
+    };
+    explanation = explanation.with_composition(&composition);
+    let described = match describe(host, &located, &composition) {
+        Ok(described) => described,
+        Err(failure) => return Ok((explanation, Err(failure))),
+    };
+    explanation = explanation.with_graph(&described.graph);
+    Ok(match check(host, &described, &composition) {
+        Ok(memory) => (explanation.with_memory(memory), Ok(())),
+        Err(failure) => (explanation, Err(failure)),
+    })
+}
+
+fn show(mut explanation: Explanation, failure: Option<Failure>, as_json: bool) -> Result<(), Failure> {
+    let reports = failure.iter().flat_map(Failure::reports);
+    if as_json {
+        explanation.refusal = reports.cloned().next();
+        print_json(&json!(explanation))?;
+        return Ok(());
+    }
+    explanation.refusal = None;
+    let refusals: String = reports.map(|report| drawn(report, Style::for_stdout())).collect();
+    print(&format!("{explanation}{refusals}"))?;
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! `tenon generate`: one prompt, one answer.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use host_core::{FinishReason, SamplingSettings};
+use host_engine::{CancelFlag, Request, TokenLogprobs};
+use host_registry::Composition;
+use host_text::Tokenizer;
+use serde_json::{Map, Value, json};
+
+use super::{Printer, print_json};
+use crate::answer::{Answer, answer};
+use crate::args::{FolderArgs, GenerateArgs};
+use crate::draw::Style;
+use crate::error::Failure;
+use crate::exit::Exit;
+use crate::host::Host;
+use crate::interrupt::Interrupt;
+use crate::open::{Opened, open};
+use crate::prompt::{Prompt, chat_ids, conversation, raw_ids};
+use crate::sampling;
+
+pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -> Result<Exit, Failure> {
+    let interrupt = Interrupt::watch()?;
+    let prompt = Prompt::of(args)?;
+    let host = Host::load(folders)?;
+    let Opened { composition, tokenizer, mut engine } = open(&host, &args.model, &args.compose)?;
+    let opened = started.elapsed();
+    let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
+    let settings = sampling::settings(&args.sampling, composition.sampling())?;
+    let cancel = CancelFlag::new();
+    let request = Request {
+        stop_token_ids: tokenizer.stop_ids().to_vec(),
+        ignore_eos: args.ignore_eos,
+        logprobs: args.logprobs,
+        cancel: cancel.clone(),
+        ..Request::new(
+            prompt_ids.clone(),
+            sampling::max_tokens(&args.sampling, &composition),
+            settings.clone(),
+        )
+    };
+    let stop = sampling::stop_texts(&args.sampling, &composition);
+    let mut printer = Printer::default();
+    let mut sink = |piece: &str| if args.json { ControlFlow::Continue(()) } else { printer.say(piece) };
+    let guard = interrupt.guard(&cancel);
+    let answer = answer(&mut engine, &tokenizer, request, &stop, &mut sink)?;
+    drop(guard);
+    let reader_is_gone = printer.is_gone();
+    if args.json {
+        print_json(&as_object(&answer, &prompt_ids, &composition, &settings, &tokenizer, opened))?;
+    } else {
+        printer.finish()?;
+        show_speed(&answer);
+    }
+    let is_interrupted = answer.finish_reason == FinishReason::Cancelled && !reader_is_gone;
+    Ok(if is_interrupted { Exit::Interrupted } else { Exit::Done })
+}
+
+/// The ids of the prompt: as given, as it is, or through the chat template.
+fn prompt_ids(
+    prompt: &Prompt,
+    args: &GenerateArgs,
+    composition: &Composition,
+    tokenizer: &Tokenizer,
+) -> Result<Vec<u32>, Failure> {
+    let text = match prompt {
+        Prompt::Ids(ids) => return Ok(ids.clone()),
+        Prompt::Text(text) => text,
+    };
+    let serve = composition.serve();
+    // A system message only means something to a chat template.
+    if args.raw || (!serve.chat && args.system.is_none()) {
+        return Ok(raw_ids(tokenizer, text)?);
+    }
+    let system = args.system.as_deref().or(serve.system.as_deref());
+    Ok(chat_ids(tokenizer, &conversation(system, Some(text)))?)
+}
+
+fn as_object(
+    answer: &Answer,
+    prompt_ids: &[u32],
+    composition: &Composition,
+    settings: &SamplingSettings,
+    tokenizer: &Tokenizer,
+    opened: Duration,
+) -> Value {
+    let mut object = json!({
+        "prompt_ids": prompt_ids,
+        "token_ids": answer.token_ids,
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "composition": composition.hash().to_string(),
+        "sampling": sampling_object(settings),
+        "timings_ms": {
+            "open": milliseconds(opened),
+            "prefill": milliseconds(answer.prefill),
+            "decode": milliseconds(answer.decode),
+        },
+        "tokens_per_second": answer.tokens_per_second().map(|speed| rounded(speed, 2)),
+    });
+    if !answer.logprobs.is_empty() {
+        let positions = answer.token_ids.iter().zip(&answer.logprobs);
+        object["logprobs"] =
+            positions.map(|(token_id, logprobs)| position(*token_id, logprobs, tokenizer)).collect();
+    }
+    object
+}
+
+/// Numbers as they were written: `0.7`, not the float32's digits in binary64.
+fn sampling_object(settings: &SamplingSettings) -> Value {
+    let value = json!(settings);
+    let plain = |(name, value): (String, Value)| match value.as_f64() {
+        Some(number) if !value.is_u64() => {
+            (name, json!((number as f32).to_string().parse::<f64>().unwrap_or(number)))
+        }
+        _ => (name, value),
+    };
+    match value {
+        Value::Object(object) => Value::Object(object.into_iter().map(plain).collect::<Map<_, _>>()),
+        other => other,
+    }
+}
+
+fn position(token_id: u32, logprobs: &TokenLogprobs, tokenizer: &Tokenizer) -> Value {
+    let entry = |id: u32, logprob: f32| json!({ "token_id": id, "text": tokenizer.decode(&[id], false), "logprob": logprob });
+    let mut position = entry(token_id, logprobs.logprob);
+    position["top"] = logprobs.top.iter().map(|(id, logprob)| entry(*id, *logprob)).collect();
+    position
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> f64 {
+    rounded(duration.as_secs_f64() * 1e3, 3)
+}
+
+pub(crate) fn rounded(value: f64, n_digits: i32) -> f64 {
+    let scale = 10_f64.powi(n_digits);
+    (value * scale).round() / scale
+}
+
+/// One dim line for a person; a program uses `--json`.
+fn show_speed(answer: &Answer) {
+    if !io::stderr().is_terminal() || !io::stdout().is_terminal() {
+        return;
+    }
+    let n_tokens = answer.token_ids.len();
+    let speed = answer.tokens_per_second().map_or(String::new(), |speed| format!(", {speed:.0} tokens/s"));
+    let first = milliseconds(answer.prefill);
+    eprintln!("{}", Style::for_stderr().dim(&format!("{n_tokens} tokens{speed}, first after {first:.0} ms")));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_are_recorded_as_they_were_written() {
+        let settings = SamplingSettings { temperature: 0.7, seed: 1 << 52, ..SamplingSettings::GREEDY };
+        let object = sampling_object(&settings);
+        assert_eq!(object["temperature"].to_string(), "0.7");
+        assert_eq!(object["seed"].to_string(), (1_u64 << 52).to_string());
+    }
+}

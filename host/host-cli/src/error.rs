@@ -1,0 +1,115 @@
+//! What ends a command, and the errors that only the program itself can make.
+
+use std::io;
+use std::path::PathBuf;
+
+use host_core::{Report, Reported};
+
+use crate::exit::Exit;
+
+/// Why a command ended: one report or several that can be mended in one go.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    reports: Vec<Report>,
+}
+
+impl Failure {
+    /// Several reports; the first decides the exit code.
+    pub(crate) fn several(errors: &[impl Reported]) -> Self {
+        Failure { reports: errors.iter().map(Reported::report).collect() }
+    }
+
+    pub(crate) fn reports(&self) -> &[Report] {
+        &self.reports
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.reports.first().map_or(Exit::Failed, |report| Exit::of_report(report.code))
+    }
+}
+
+impl<E: Reported> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Failure { reports: vec![error.report()] }
+    }
+}
+
+/// An error of the program itself.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error("no model is named")]
+    NoModel,
+    #[error("the profile `{id}` names no model")]
+    NoSource { id: String },
+    #[error("there is no prompt")]
+    NoPrompt,
+    #[error("the prompt is not UTF-8")]
+    PromptEncoding,
+    #[error("`{flag}` is {found}")]
+    Value { flag: &'static str, expected: &'static str, found: String },
+    #[error("a folder of {what} is not there")]
+    NoFolder { what: &'static str, path: PathBuf, flag: &'static str, variable: &'static str },
+    #[error("`{path}` cannot be {act}", path = .path.display())]
+    File { act: &'static str, path: PathBuf, source: io::Error },
+    #[error("`{path}` cannot become a new folder", path = .path.display())]
+    OutTaken { path: PathBuf },
+    #[error("the standard {stream} failed")]
+    Stream { stream: &'static str, source: io::Error },
+    #[error("the terminal failed")]
+    Terminal { source: rustyline::error::ReadlineError },
+    #[error("the folder of this program is not known")]
+    NoProgramFolder { source: io::Error },
+    #[error("a thread ended unexpectedly while {act}")]
+    Thread { act: &'static str },
+    #[error("Ctrl-C cannot be watched for")]
+    Signals { source: ctrlc::Error },
+}
+
+impl Reported for CliError {
+    fn report(&self) -> Report {
+        let text = self.to_string();
+        match self {
+            CliError::NoModel => Report::new("usage.no-model", text)
+                .expected("--model SOURCE, or --profile ID of a profile that names one")
+                .mend("tenon models list shows what was fetched; tenon generate --help shows the sources"),
+            CliError::NoSource { .. } => Report::new("usage.no-source", text)
+                .expected("a profile with [source], or --model SOURCE beside it")
+                .mend("name the model with --model"),
+            CliError::NoPrompt => Report::new("usage.no-prompt", text)
+                .expected("a prompt as the last argument, on standard input, or --prompt-ids")
+                .mend("tenon generate --model SOURCE \"What is a tenon?\""),
+            CliError::PromptEncoding => Report::new("usage.prompt-encoding", text)
+                .expected("UTF-8 on standard input")
+                .mend("convert it, or give token ids with --prompt-ids"),
+            CliError::Value { expected, found, .. } => {
+                Report::new("usage.value", text).expected(*expected).found(found).mend("give another value")
+            }
+            CliError::NoFolder { path, flag, variable, .. } => Report::new("usage.no-folder", text)
+                .expected("a folder")
+                .found(format!("nothing at {}", path.display()))
+                .mend(format!(
+                    "build the plugins with `cargo xtask plugins`, or name a folder with {flag} or {variable}"
+                )),
+            CliError::File { source, .. } => Report::new("cli.file", text).found(source.to_string()),
+            CliError::OutTaken { .. } => Report::new("usage.out-taken", text)
+                .expected("a name that is free")
+                .mend("remove what stands there, or choose another name"),
+            CliError::Stream { source, .. } => Report::new("cli.stream", text).found(source.to_string()),
+            CliError::Terminal { source } => Report::new("cli.terminal", text).found(source.to_string()),
+            CliError::NoProgramFolder { source } => Report::new("cli.program-folder", text)
+                .found(source.to_string())
+                .mend("name the folders with --plugins and --profiles"),
+            CliError::Thread { .. } => Report::new("cli.thread", text)
+                .mend("this is a fault of the program: please report it with the lines above"),
+            CliError::Signals { source } => Report::new("cli.signals", text).found(source.to_string()),
+        }
+    }
+}
+
+impl CliError {
+    /// For `map_err` on reading and writing files.
+    pub(crate) fn file(act: &'static str, path: &std::path::Path) -> impl FnOnce(io::Error) -> CliError {
+        let path = path.to_owned();
+        move |source| CliError::File { act, path, source }
+    }
+}

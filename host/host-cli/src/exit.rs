@@ -1,0 +1,49 @@
+//! Exit codes: what a script can tell from the number alone.
+
+use std::process::ExitCode;
+
+/// How the program ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// Done. Also when the reader of the output went away: it has what it wanted.
+    Done,
+    /// Something failed: a file, the network, a broken model.
+    Failed,
+    /// The command line asks for something that does not exist or contradicts itself.
+    Usage,
+    /// Refused before any weight was read: no profile fits, or a part is not there as named.
+    Refused,
+    /// Ended by Ctrl-C.
+    Interrupted,
+}
+
+impl Exit {
+    /// The number; those above 128 are 128 and the signal's.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Exit::Done => 0,
+            Exit::Failed => 1,
+            Exit::Usage => 2,
+            Exit::Refused => 3,
+            Exit::Interrupted => 130,
+        }
+    }
+
+    /// What an error with this report code ends the program with.
+    pub(crate) fn of_report(code: &str) -> Exit {
+        let area = code.split('.').next().unwrap_or_default();
+        match (area, code) {
+            ("usage" | "sampling", _)
+            | (_, "models.source-form" | "models.variable" | "profile.unknown-id") => Exit::Usage,
+            ("profile" | "registry" | "compose" | "plugin" | "graph", _) => Exit::Refused,
+            (_, "device.unsupported" | "device.memory") => Exit::Refused,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit.code())
+    }
+}

@@ -1,0 +1,227 @@
+//! The one way from a model's name to an engine, in the order that makes refusals cheap:
+//!
+//! ```text
+//! source ─► local path ─► config ─► profile ─► composition       no header of a weight file was read
+//!        ─► headers ─► graph built by the plugin ─► device check no weight was read
+//!        ─► tokenizer (on a second thread) and repacked weights ─► engine
+//! ```
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use host_device::{Device, MemoryPlan};
+use host_engine::{Engine, EngineOptions};
+use host_graph::{Catalogue, Graph, TensorFacts};
+use host_models::{LocalModel, ModelSource, ModelStore, Pins};
+use host_registry::{Composition, Decision, ModelFacts, Overrides, ProfileSet};
+use host_text::{TextError, Tokenizer};
+use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
+
+use crate::args::{ComposeArgs, ModelArgs};
+use crate::error::{CliError, Failure};
+use crate::host::Host;
+use crate::progress::{BytesProgress, FetchProgress};
+
+/// A model on disk with its configuration.
+pub(crate) struct Located {
+    pub(crate) model: LocalModel,
+    pub(crate) config: ModelConfig,
+}
+
+/// What is known before a weight is read.
+pub(crate) struct Described {
+    pub(crate) checkpoint: Checkpoint,
+    pub(crate) graph: Graph,
+}
+
+/// A model that is ready to run.
+pub(crate) struct Opened {
+    pub(crate) composition: Composition,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) engine: Engine,
+}
+
+/// All of it.
+///
+/// # Errors
+/// The first refusal or error on the way.
+pub(crate) fn open(host: &Host, model: &ModelArgs, compose: &ComposeArgs) -> Result<Opened, Failure> {
+    let profile = model.profile.as_deref();
+    let located = locate(&host.store, &host.profiles, &source_of(&host.profiles, model)?)?;
+    let decision = decide(host, &located, profile)?;
+    let composition = resolve(host, &located, &decision, &compose.overrides())?;
+    let described = describe(host, &located, &composition)?;
+    check(host, &described, &composition)?;
+    start(host, &located, described, composition)
+}
+
+/// The source on the command line, else the profile's.
+///
+/// # Errors
+/// Neither is there, or it is no source.
+pub(crate) fn source_of(profiles: &ProfileSet, args: &ModelArgs) -> Result<ModelSource, Failure> {
+    let text = match (&args.model, &args.profile) {
+        (Some(source), _) => source.clone(),
+        (None, Some(id)) => match &profiles.by_id(id)?.profile().source {
+            Some(source) => source.model.clone(),
+            None => return Err(CliError::NoSource { id: id.clone() }.into()),
+        },
+        (None, None) => return Err(CliError::NoModel.into()),
+    };
+    Ok(text.parse()?)
+}
+
+/// Fetches the model where it is not here yet and reads its configuration.
+///
+/// The files of a source that a profile names must have the checksums that it pins.
+///
+/// # Errors
+/// A model that cannot be had, or whose configuration cannot be read.
+pub(crate) fn locate(
+    store: &ModelStore,
+    profiles: &ProfileSet,
+    source: &ModelSource,
+) -> Result<Located, Failure> {
+    let model = fetch(store, profiles, source)?;
+    let config = read_config(&model.path)?;
+    Ok(Located { model, config })
+}
+
+/// Fetches the model where it is not here yet.
+///
+/// # Errors
+/// A model that cannot be had, or that differs from what a profile pins.
+pub(crate) fn fetch(
+    store: &ModelStore,
+    profiles: &ProfileSet,
+    source: &ModelSource,
+) -> Result<LocalModel, Failure> {
+    Ok(store.fetch(source, &pins(profiles, source)?, &mut FetchProgress::new())?)
+}
+
+/// The checksums that profiles pin for a source.
+fn pins(profiles: &ProfileSet, source: &ModelSource) -> Result<Pins, Failure> {
+    let named = profiles.iter().filter_map(|loaded| loaded.profile().source.as_ref());
+    let of_source =
+        named.filter(|named| named.model.parse().is_ok_and(|named: ModelSource| named == *source));
+    let pairs = of_source.flat_map(|named| &named.sha256).map(|(file, digest)| (file, digest.to_string()));
+    Ok(Pins::new(pairs)?)
+}
+
+/// Chooses the profile, or takes the one that was named.
+///
+/// # Errors
+/// A profile that does not exist. One that does not fit is part of the decision.
+pub(crate) fn decide(host: &Host, located: &Located, profile: Option<&str>) -> Result<Decision, Failure> {
+    let config = &located.config.json;
+    Ok(match profile {
+        Some(id) => host.profiles.match_named(id, config)?,
+        None => host.profiles.match_config(config),
+    })
+}
+
+/// Takes every part that the profile names.
+///
+/// # Errors
+/// No profile fits, or a part is not there as named.
+pub(crate) fn resolve(
+    host: &Host,
+    located: &Located,
+    decision: &Decision,
+    overrides: &Overrides,
+) -> Result<Composition, Failure> {
+    let profile = decision.chosen().map_err(Clone::clone)?;
+    let facts = ModelFacts { config: &located.config.json, format: located.format() };
+    Ok(host.registry.resolve(profile, facts, overrides)?)
+}
+
+/// Reads the headers and has the plugin build the graph.
+///
+/// # Errors
+/// A broken checkpoint, or a plugin that refuses it.
+pub(crate) fn describe(
+    host: &Host,
+    located: &Located,
+    composition: &Composition,
+) -> Result<Described, Failure> {
+    // The plugin's code loads while the headers are read.
+    let (plugin, checkpoint) = thread::scope(|scope| {
+        let plugin = scope.spawn(|| host.graph_plugin(composition));
+        let checkpoint = Checkpoint::open(&located.model.path);
+        (plugin.join(), checkpoint)
+    });
+    let plugin = plugin.map_err(|_| CliError::Thread { act: "loading the plugin" })??;
+    let checkpoint = checkpoint?;
+    composition.check_config(&checkpoint.config().json)?;
+    let config = serde_json::Value::Object(checkpoint.config().json.clone()).to_string();
+    let graph = plugin.build(&config, catalogue(&checkpoint))?;
+    Ok(Described { checkpoint, graph })
+}
+
+/// Has the device look at graph and options.
+///
+/// # Errors
+/// Something that the device lacks, or a memory plan beyond its limit.
+pub(crate) fn check(
+    host: &Host,
+    described: &Described,
+    composition: &Composition,
+) -> Result<MemoryPlan, Failure> {
+    let catalogue = described.checkpoint.catalogue();
+    Ok(composition
+        .check_graph(&host.device, |device, options| device.check(&described.graph, catalogue, options))?)
+}
+
+/// Builds the tokenizer while the device repacks the weights.
+fn start(
+    host: &Host,
+    located: &Located,
+    described: Described,
+    composition: Composition,
+) -> Result<Opened, Failure> {
+    let Described { checkpoint, graph } = described;
+    let options = composition.options();
+    let (tokenizer, executable) = thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| tokenizer(&located.model.path, &checkpoint));
+        let mut progress = BytesProgress::new("preparing weights");
+        let executable =
+            host.device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
+        (tokenizer.join(), executable)
+    });
+    let tokenizer = tokenizer.map_err(|_| CliError::Thread { act: "building the tokenizer" })??;
+    let engine_options =
+        EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
+    let engine = Engine::new(executable?, engine_options);
+    Ok(Opened { composition, tokenizer: Arc::new(tokenizer), engine })
+}
+
+/// The tokenizer of a model: from the GGUF file's vocabulary, or from the folder's files.
+///
+/// # Errors
+/// A tokenizer that cannot be built exactly.
+pub(crate) fn tokenizer(path: &Path, checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
+    match checkpoint.vocabulary() {
+        Some(vocabulary) => Tokenizer::from_vocabulary(vocabulary),
+        None => Tokenizer::from_folder(path),
+    }
+}
+
+/// What a plugin may know of the tensors.
+fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
+    let facts = checkpoint.catalogue().iter().map(|info| {
+        let is_dense = matches!(info.encoding, Encoding::Dense(_));
+        (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
+    });
+    facts.collect()
+}
+
+impl Located {
+    /// How the checkpoint is stored, as profiles name it.
+    pub(crate) fn format(&self) -> &'static str {
+        match self.config.origin {
+            ConfigOrigin::ConfigJson(_) => "safetensors",
+            ConfigOrigin::GgufMetadata(_) => "gguf",
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Bars on standard error while something takes long; plain lines where that is no terminal.
+
+use std::io::{self, IsTerminal};
+use std::time::{Duration, Instant};
+
+use host_models::{Progress, Step};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Work shorter than this shows no bar.
+const PATIENCE: Duration = Duration::from_millis(400);
+
+/// Follows the fetching of a model.
+pub(crate) struct FetchProgress {
+    is_terminal: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl FetchProgress {
+    pub(crate) fn new() -> Self {
+        FetchProgress { is_terminal: io::stderr().is_terminal(), bar: None }
+    }
+}
+
+impl Progress for FetchProgress {
+    fn begin(&mut self, step: &Step, total_bytes: Option<u64>) {
+        let (what, is_transfer) = match step {
+            Step::Waiting => ("waiting for another process that fetches this model".to_owned(), false),
+            Step::Resolving { what } => (format!("looking for {what}"), false),
+            Step::Downloading { name } => (format!("downloading {name}"), true),
+            Step::Unpacking { name } => (format!("unpacking {name}"), true),
+            Step::Verifying { name } => (format!("verifying {name}"), true),
+        };
+        if !self.is_terminal {
+            eprintln!("{what}");
+            return;
+        }
+        let bar = match (is_transfer, total_bytes) {
+            (true, Some(total)) => bytes_bar(total),
+            _ => ProgressBar::new_spinner(),
+        };
+        bar.set_message(what);
+        bar.enable_steady_tick(Duration::from_millis(120));
+        self.bar = Some(bar);
+    }
+
+    fn total(&mut self, total_bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_style(bytes_style());
+            bar.set_length(total_bytes);
+        }
+    }
+
+    fn advance(&mut self, done_bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done_bytes);
+        }
+    }
+
+    fn end(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Drop for FetchProgress {
+    /// A step that failed is not ended; its bar must not stand in front of the error.
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Follows work on bytes that is mostly over before anyone could read of it.
+pub(crate) struct BytesProgress {
+    what: &'static str,
+    started: Instant,
+    is_terminal: bool,
+    bar: Option<ProgressBar>,
+}
+
+impl BytesProgress {
+    pub(crate) fn new(what: &'static str) -> Self {
+        BytesProgress { what, started: Instant::now(), is_terminal: io::stderr().is_terminal(), bar: None }
+    }
+
+    /// `done` of `total` bytes.
+    pub(crate) fn set(&mut self, done: u64, total: u64) {
+        if self.bar.is_none() && self.is_terminal && self.started.elapsed() > PATIENCE {
+            let bar = bytes_bar(total);
+            bar.set_message(self.what);
+            self.bar = Some(bar);
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+        }
+    }
+}
+
+impl Drop for BytesProgress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+fn bytes_bar(total: u64) -> ProgressBar {
+    ProgressBar::new(total).with_style(bytes_style())
+}
+
+fn bytes_style() -> ProgressStyle {
+    ProgressStyle::with_template(
+        "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}",
+    )
+    .expect("the template is one of ours")
+}
