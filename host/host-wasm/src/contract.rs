@@ -1,7 +1,7 @@
 //! What a component says of itself, read from its bytes before anything is compiled.
 
 use host_plugins::{ContractVersion, PluginError, PluginName};
-use wasmparser::{ComponentExternalKind, Encoding, Parser, Payload, Validator};
+use wasmparser::{ComponentExternalKind, ComponentTypeRef, Encoding, Parser, Payload, Validator};
 
 /// The section that the SDK writes: major, minor and patch as big-endian u16, then the world's name.
 const SECTION: &str = "tenon:api";
@@ -55,7 +55,11 @@ fn read(bytes: &[u8]) -> Result<Component, String> {
             }
             Payload::ComponentImportSection(imports) if depth == 1 => {
                 for import in imports {
-                    component.imports.push(import.map_err(|error| error.to_string())?.name.name.to_owned());
+                    let import = import.map_err(|error| error.to_string())?;
+                    // A name for a type gives the guest nothing to call; the world's `use` makes such an import.
+                    if !matches!(import.ty, ComponentTypeRef::Type(_)) {
+                        component.imports.push(import.name.name.to_owned());
+                    }
                 }
             }
             Payload::ComponentExportSection(exports) if depth == 1 => {
