@@ -361,6 +361,7 @@ fn answers_that_are_not_a_hubs_are_refused() {
         ("ETag", Some("\"\"")),
         ("X-Repo-Commit", None),
         ("X-Repo-Commit", Some("../../evil")),
+        ("X-Repo-Commit", Some("ffffffffffffffffffffffffffffffffffffffff")),
         ("Content-Range", None),
         ("Content-Range", Some("bytes 0-0/many")),
     ];

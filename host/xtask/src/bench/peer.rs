@@ -57,7 +57,7 @@ fn build(home: &Path) -> Outcome {
     let bin = venv.join(if cfg!(windows) { "Scripts" } else { "bin" });
     workspace::run(Command::new(bin.join("python")).args(["-m", "pip", "install"]).args(TOOLS))?;
     let requirement = format!("{PACKAGE}=={VERSION}");
-    let download = ["-m", "pip", "download", "--no-deps", "--no-binary", ":all:", "--dest"];
+    let download = ["-m", "pip", "download", "--no-deps", "--no-binary", PACKAGE, "--dest"];
     workspace::run(Command::new(bin.join("python")).args(download).arg(home).arg(requirement))?;
     let archive = format!("{}-{VERSION}", PACKAGE.replace('-', "_"));
     workspace::run(Command::new("tar").current_dir(home).arg("xzf").arg(format!("{archive}.tar.gz")))?;
