@@ -39,7 +39,9 @@ pub(crate) fn evaluate(op: &Op, lead: usize, args: &[Arg<'_>], out: &mut [f32], 
         Op::TopK { k } => {
             let n = width(args[0].item);
             for (x, y) in args[0].data.chunks_exact(n).zip(out.chunks_exact_mut(*k)) {
-                for (y, (id, _)) in y.iter_mut().zip(host_device::top(x, *k)) {
+                // -0 and 0 are a tie.
+                let x: Vec<f32> = x.iter().map(|x| x + 0.0).collect();
+                for (y, (id, _)) in y.iter_mut().zip(host_device::top(&x, *k)) {
                     *y = id as f32;
                 }
             }

@@ -27,10 +27,6 @@ impl Region {
         Some(Region { start, len, mapped })
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.len
-    }
-
     /// The first byte.
     pub(crate) fn ptr(&self) -> *mut u8 {
         self.start.as_ptr()

@@ -1,1 +1,13 @@
-//! Tests of the device.
+//! Tests of the device: small models made on the spot, judged by plain forms in double precision.
+
+mod attention;
+mod executable;
+mod operations;
+mod oracle;
+mod packing;
+mod plan;
+mod products;
+mod recurrent;
+mod refusals;
+mod rows;
+mod support;

@@ -170,7 +170,7 @@ unsafe fn scores<V: Lanes>(p: &IndexScores) {
                 for d in 0..p.dim {
                     sum = V::fma(V::load(keys.add(d * LANES)), V::splat(*q.add(d)), sum);
                 }
-                let positive = V::max(V::mul(sum, by_dim), V::splat(0.0));
+                let positive = V::max(V::splat(0.0), V::mul(sum, by_dim));
                 total = V::fma(V::splat(*p.weights.add(head)), positive, total);
             }
             V::store(p.out.add(block * LANES), V::mul(total, by_heads));

@@ -130,9 +130,10 @@ unsafe fn unary_kernel<V: Lanes>(op: UnaryOp, x: *const f32, out: *mut f32, n: u
                 UnaryOp::Silu => silu::<V>(v),
                 UnaryOp::GeluTanh => gelu_tanh::<V>(v),
                 UnaryOp::Gelu => lane_by_lane::<V>(v, gelu_erf),
-                UnaryOp::Relu => V::max(v, zero),
+                // The number to try stands second: what is no number passes through.
+                UnaryOp::Relu => V::max(zero, v),
                 UnaryOp::Relu2 => {
-                    let r = V::max(v, zero);
+                    let r = V::max(zero, v);
                     V::mul(r, r)
                 }
                 UnaryOp::Sigmoid => V::div(V::splat(1.0), V::add(V::splat(1.0), exp::<V>(V::sub(zero, v)))),

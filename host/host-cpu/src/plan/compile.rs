@@ -480,14 +480,7 @@ impl<'a> Compiler<'a> {
         let id = CodesId(self.plan.codes.len());
         let n_rows = buffer.item / n_in;
         let stride = n_in.next_multiple_of(BLOCK);
-        self.plan.codes.push(CodesBuffer {
-            rows: buffer.rows,
-            n_rows,
-            n_in,
-            stride: stride * n_rows,
-            codes: 0,
-            metas: 0,
-        });
+        self.plan.codes.push(CodesBuffer { n_rows, n_in, stride: stride * n_rows, codes: 0, metas: 0 });
         self.codes.insert((x, n_in), id);
         let writer = self.writer.get(&x).map(|at| &mut self.plan.steps[*at].instr);
         match writer {

@@ -113,11 +113,11 @@ impl Instr {
             | Instr::Glu { out, .. }
             | Instr::Rope { out, .. }
             | Instr::General { out, .. } => rows(out),
+            Instr::TakeRows { .. } => Split::ByRow(Rows::Logits),
             Instr::Quantise { x, .. } => rows(x),
             Instr::KvWrite { .. } | Instr::IndexWrite(_) => Split::ByRow(Rows::Tokens),
             Instr::Product { .. }
             | Instr::Attention { .. }
-            | Instr::TakeRows { .. }
             | Instr::Route(_)
             | Instr::Spread(_)
             | Instr::ExpertProduct(_)
@@ -129,6 +129,20 @@ impl Instr {
             | Instr::SelectedAttention(_)
             | Instr::Scan(_) => Split::Other,
         }
+    }
+}
+
+#[cfg(test)]
+impl Instr {
+    /// The buffers of floats that it reads and writes.
+    pub(crate) fn touches(&self, plan: &Plan) -> (Vec<BufferId>, Vec<BufferId>) {
+        let floats = |resources: Vec<Resource>| {
+            let id = |resource| if let Resource::Floats(id) = resource { Some(id) } else { None };
+            resources.into_iter().filter_map(id).collect::<Vec<_>>()
+        };
+        let mut reads = floats(self.reads());
+        reads.extend(self.ropes().map(|rope| plan.ropes[rope].table));
+        (reads, floats(self.writes(plan)))
     }
 }
 

@@ -39,7 +39,6 @@ pub(crate) struct BufferId(pub(crate) usize);
 /// 8-bit activations of one value: codes, then metas.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CodesBuffer {
-    pub(crate) rows: Rows,
     /// Product rows within a row of the buffer: heads, or 1.
     pub(crate) n_rows: usize,
     /// Inputs of a product row.
