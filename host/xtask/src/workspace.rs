@@ -87,8 +87,11 @@ impl Workspace {
     }
 
     /// Builds `tenon`; cargo shows its own progress.
+    ///
+    /// The whole workspace takes part, so that the tests later find every dependency built with the same
+    /// features.
     pub(crate) fn build_tenon(&self) -> Outcome {
-        run(&mut self.cargo(["build", "--release", "--package", "host-cli"]))
+        run(&mut self.cargo(["build", "--release", "--workspace", "--bins"]))
     }
 }
 
