@@ -389,7 +389,7 @@ impl GraphBuilder {
     }
 
     /// The node of a handle, if it may be used here: inside a scan only the body's own.
-    fn visible(&self, value: Value) -> Option<&Node> {
+    pub(crate) fn visible(&self, value: Value) -> Option<&Node> {
         let first = self.scan.as_ref().map_or(0, |scan| scan.first);
         let index = value.0 as usize;
         if index < first { None } else { self.nodes.get(index) }

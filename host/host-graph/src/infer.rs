@@ -289,9 +289,15 @@ fn attention(
     let kind = &context.slot(slot)?.kind;
     let is_shared = matches!(kind, SlotKind::KvShared { .. });
     let donor = if let SlotKind::KvShared { with } = kind { &context.slot(*with)?.kind } else { kind };
-    let SlotKind::Kv { heads, dim_k, dim_v, .. } = donor else {
+    let SlotKind::Kv { heads, dim_k, dim_v, window } = donor else {
         return Err(slot_error(slot, "kv or kv_shared", kind));
     };
+    if let Some(kept) = window {
+        let needed = if let Mask::Window(n) | Mask::Chunked(n) = mask { n } else { usize::MAX };
+        if needed > *kept {
+            return Err(attribute("mask", format!("at most the slot's window, {kept}"), format!("{mask:?}")));
+        }
+    }
     let n_plain = if is_shared { 1 } else { 3 };
     if args.inputs.len() != n_plain && args.inputs.len() != n_plain + 1 {
         return Err(attribute("inputs", format!("{n_plain} or {} values", n_plain + 1), args.inputs.len()));

@@ -1,1 +1,3 @@
 //! Tests of the graph crate.
+
+mod rope;

@@ -1,0 +1,185 @@
+//! One suite over both runtimes: what a guest may do, and what becomes of one that misbehaves.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use guests::{misbehave_lua, misbehave_wasm};
+use host_core::{Report, Reported};
+use host_graph::{Catalogue, Graph, Limits, TensorFacts};
+use host_lua::LuaPlugin;
+use host_plugins::{Budget, GraphPlugin, LogSink, PluginError};
+use host_wasm::WasmRuntime;
+
+fn budget() -> Budget {
+    let graph = Limits { max_nodes: 1_000, max_slots: 100, ..Limits::default() };
+    Budget { time_ms: 300, memory_bytes: 16 << 20, log_bytes: 4_096, graph, ..Budget::default() }
+}
+
+fn catalogue() -> Catalogue {
+    Catalogue::from([("table".to_owned(), TensorFacts { shape: vec![10, 4], is_dense: true })])
+}
+
+/// Both forms of the guest that misbehaves on demand.
+fn both(budget: Budget, log: &LogSink) -> [Box<dyn GraphPlugin>; 2] {
+    let wasm = WasmRuntime::new(None).unwrap().open(&misbehave_wasm(), budget, log.clone()).unwrap();
+    [Box::new(wasm), Box::new(LuaPlugin::open(&misbehave_lua(), budget, log.clone()).unwrap())]
+}
+
+fn run(plugin: &dyn GraphPlugin, deed: &str) -> Result<Graph, PluginError> {
+    plugin.build(&format!("{{\"do\": \"{deed}\"}}"), catalogue())
+}
+
+#[test]
+fn each_misdeed_ends_in_its_own_code_in_both_runtimes() {
+    let cases = [
+        // (deed, code in WASM, code in Lua, what the message or the found part contains)
+        ("loop", "plugin.time-budget", "plugin.time-budget", "spent its time in `build`"),
+        ("bomb", "plugin.memory-budget", "plugin.memory-budget", "spent its memory in `build`"),
+        ("recurse", "plugin.trap", "plugin.script-error", "stack"),
+        ("panic", "plugin.trap", "plugin.script-error", "I am not well"),
+        ("log flood", "plugin.output-budget", "plugin.output-budget", "bytes of log text"),
+        ("missing tensor", "graph.missing-tensor", "graph.missing-tensor", "`nowhere`"),
+        ("huge name", "graph.limit", "graph.limit", "bytes of a name"),
+        ("many nodes", "graph.limit", "graph.limit", "more than 1000 nodes"),
+        ("many slots", "graph.limit", "graph.limit", "more than 100 slots"),
+        ("large reshape", "graph.shape", "graph.shape", "as many elements"),
+        ("doubling", "graph.limit", "graph.limit", "elements"),
+        ("reused slot", "graph.slot", "graph.slot", "used already"),
+        ("not a number", "graph.attribute", "graph.attribute", "a finite number"),
+        ("beyond float32", "graph.attribute", "graph.attribute", "a finite number"),
+        ("no logits", "graph.shape", "graph.shape", "[B,T,V]"),
+        ("inside a scan", "graph.unknown-value", "graph.unknown-value", "no value"),
+        ("error after success", "plugin.guest-error", "plugin.script-error", "I changed my mind"),
+        ("long words", "plugin.guest-error", "plugin.script-error", "blah"),
+        ("invalid", "plugin.invalid-config", "plugin.invalid-config", "`do`"),
+        ("unsupported", "plugin.unsupported-config", "plugin.unsupported-config", "`do`"),
+    ];
+    let [wasm, lua] = both(budget(), &LogSink::discard());
+    for (deed, in_wasm, in_lua, contains) in cases {
+        for (plugin, code) in [(&wasm, in_wasm), (&lua, in_lua)] {
+            let report = run(plugin.as_ref(), deed).expect_err(deed).report();
+            assert_eq!(report.code, code, "{deed}: {report}");
+            assert!(report.to_string().contains(contains), "{deed}: {report}");
+            assert!(report.message.contains("misbehave 1.0.0"), "{deed}: {report}");
+            assert!(
+                report.to_string().len() < 20_000,
+                "{deed}: an error of {} bytes",
+                report.to_string().len()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_fault_leaves_nothing_behind() {
+    for plugin in both(budget(), &LogSink::discard()) {
+        let before = run(plugin.as_ref(), "nothing").unwrap().fingerprint();
+        for deed in ["loop", "bomb", "recurse", "panic", "missing tensor", "log flood"] {
+            run(plugin.as_ref(), deed).expect_err(deed);
+            assert_eq!(run(plugin.as_ref(), "nothing").unwrap().fingerprint(), before, "after {deed}");
+        }
+        assert_eq!(
+            run(plugin.as_ref(), "swallow").unwrap().fingerprint(),
+            before,
+            "a mended refusal is no fault"
+        );
+    }
+}
+
+/// The builder's own error arrives, whatever way it went.
+#[test]
+fn a_refusal_passed_on_is_the_builders_own() {
+    let [wasm, lua] = both(budget(), &LogSink::discard());
+    let errors = [&wasm, &lua].map(|plugin| match run(plugin.as_ref(), "reused slot") {
+        Err(PluginError::Build { error, .. }) => *error,
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(errors[0], errors[1]);
+    assert_eq!((errors[0].op, errors[0].ordinal), ("attention", 7));
+}
+
+/// The best of a few runs, so that a busy machine does not fail the test; a runaway's true end is measured.
+#[test]
+fn a_runaway_is_answered_within_its_budget_and_ten_milliseconds() {
+    for plugin in both(Budget { time_ms: 50, ..budget() }, &LogSink::discard()) {
+        let timed = || {
+            let start = Instant::now();
+            let error = run(plugin.as_ref(), "loop").unwrap_err();
+            (start.elapsed(), error.report().code)
+        };
+        let runs: Vec<_> = (0..10).map(|_| timed()).collect();
+        assert!(
+            runs.iter()
+                .all(|(time, code)| *code == "plugin.time-budget" && *time >= Duration::from_millis(50))
+        );
+        let best = runs.iter().map(|(time, _)| *time).min().unwrap();
+        println!("{}: {best:?} for a budget of 50 ms", plugin.name());
+        assert!(best <= Duration::from_millis(60), "{}: {best:?}", plugin.name());
+    }
+}
+
+#[test]
+fn the_deadline_counts_anew_for_each_build() {
+    for plugin in both(Budget { time_ms: 150, ..budget() }, &LogSink::discard()) {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_millis(400) {
+            run(plugin.as_ref(), "nothing").unwrap();
+        }
+    }
+}
+
+#[test]
+fn log_lines_reach_the_host_with_the_plugins_name() {
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let sink = {
+        let lines = Arc::clone(&lines);
+        LogSink::new(move |plugin, line| lines.lock().unwrap().push(format!("{plugin}: {line}")))
+    };
+    for plugin in both(budget(), &sink) {
+        run(plugin.as_ref(), "log once").unwrap();
+    }
+    assert_eq!(*lines.lock().unwrap(), ["misbehave 1.0.0: hello", "misbehave 1.0.0: hello"]);
+}
+
+#[test]
+fn guests_run_side_by_side() {
+    let plugins = both(Budget { time_ms: 200, ..budget() }, &LogSink::discard());
+    for plugin in &plugins {
+        std::thread::scope(|scope| {
+            let spin = scope.spawn(|| run(plugin.as_ref(), "loop"));
+            for _ in 0..20 {
+                run(plugin.as_ref(), "nothing").unwrap();
+            }
+            assert_eq!(spin.join().unwrap().unwrap_err().report().code, "plugin.time-budget");
+        });
+    }
+}
+
+#[test]
+fn config_texts_that_are_no_config_are_refused() {
+    let small = Budget { config_bytes: 100, ..budget() };
+    for plugin in both(small, &LogSink::discard()) {
+        for (text, code) in [
+            ("", "plugin.invalid-config"),
+            ("[]", "plugin.invalid-config"),
+            ("{\"do\": 1e999}", "plugin.invalid-config"),
+            ("{\"do\": \"x\"", "plugin.invalid-config"),
+            ("{}", "plugin.invalid-config"),
+            (&format!("{{\"do\": \"{}\"}}", "x".repeat(200)), "plugin.output-budget"),
+            (&"[".repeat(90), "plugin.invalid-config"),
+        ] {
+            let report = plugin.build(text, catalogue()).unwrap_err().report();
+            assert_eq!(report.code, code, "{text}: {report}");
+        }
+    }
+}
+
+#[test]
+fn a_package_for_the_other_runtime_is_refused() {
+    let runtime = WasmRuntime::new(None).unwrap();
+    let report = |error: PluginError| -> Report { error.report() };
+    let error = report(runtime.open(&misbehave_lua(), budget(), LogSink::discard()).unwrap_err());
+    assert_eq!(error.code, "plugin.wrong-runtime");
+    let error = report(LuaPlugin::open(&misbehave_wasm(), budget(), LogSink::discard()).unwrap_err());
+    assert_eq!(error.code, "plugin.wrong-runtime");
+}
