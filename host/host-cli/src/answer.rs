@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host_core::FinishReason;
-use host_engine::{Engine, Outcome, Request, TokenLogprobs, Usage};
+use host_engine::{Engine, Outcome, Request, TokenLogprobs};
 use host_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::error::Failure;
@@ -20,7 +20,6 @@ pub(crate) struct Answer {
     pub(crate) finish_reason: FinishReason,
     /// One entry a token, where the request asked for them.
     pub(crate) logprobs: Vec<TokenLogprobs>,
-    pub(crate) usage: Usage,
     /// From submission to the first token.
     pub(crate) prefill: Duration,
     /// From the first token to the last.
@@ -71,14 +70,13 @@ pub(crate) fn answer(
                     }
                 }
                 Outcome::Failed(report) => return Err(report.into()),
-                Outcome::Finished { reason, usage } => {
+                Outcome::Finished { reason, .. } => {
                     let stopped = words.finish();
                     return Ok(Answer {
                         token_ids,
                         text: words.text,
                         finish_reason: if stopped { FinishReason::Stop } else { reason },
                         logprobs,
-                        usage,
                         prefill: first - started,
                         decode: last - first,
                     });
