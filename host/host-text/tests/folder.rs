@@ -79,11 +79,21 @@ fn what_ends_a_generation() {
     assert_eq!(read(&[eos, model, generation]).unwrap().stop_ids(), [2, 3]);
 }
 
+/// A token as `added_tokens_decoder` lists it.
+fn added(content: &str) -> Value {
+    json!({
+        "content": content, "special": false, "normalized": false,
+        "lstrip": false, "rstrip": false, "single_word": false,
+    })
+}
+
 #[test]
 fn tokens_added_by_the_configuration_are_recognised() {
-    let token = |content: &str, special: bool| json!({"content": content, "special": special, "normalized": false, "lstrip": false, "rstrip": false, "single_word": false});
-    let added = json!({"9": token("<two>", false), "8": token("<one>", true), "1": token("<s>", true)});
-    let tokenizer = read(&config(json!({"added_tokens_decoder": added}))).unwrap();
+    let mut tokens = json!({"9": added("<two>"), "8": added("<one>"), "1": added("<s>")});
+    for special in ["8", "1"] {
+        tokens[special]["special"] = true.into();
+    }
+    let tokenizer = read(&config(json!({"added_tokens_decoder": tokens}))).unwrap();
     assert_eq!(tokenizer.encode("a<two><one>", false, true).unwrap(), [4, 9, 8]);
     assert_eq!((tokenizer.n_vocab(), tokenizer.is_special(8), tokenizer.is_special(9)), (10, true, false));
     assert_eq!(tokenizer.decode(&[8, 4, 9], true), "a<two>");
@@ -157,6 +167,12 @@ fn bad_files_are_refused_by_name() {
         ("tokenizer_config.json", json!({"chat_template": 1}), "text.invalid-key"),
         ("tokenizer_config.json", json!({"chat_template": [{"name": "a"}]}), "text.invalid-key"),
         ("tokenizer_config.json", json!({"added_tokens_decoder": {"x": {}}}), "text.invalid-key"),
+        (
+            "tokenizer_config.json",
+            json!({"added_tokens_decoder": {"10": added("<gap>")}}),
+            "text.invalid-key",
+        ),
+        ("tokenizer_config.json", json!({"added_tokens_decoder": {"3": added("a")}}), "text.invalid-key"),
         ("generation_config.json", json!({"eos_token_id": -1}), "text.invalid-key"),
         ("generation_config.json", json!({"eos_token_id": ["2"]}), "text.invalid-key"),
         ("special_tokens_map.json", json!("nonsense"), "text.invalid-json"),

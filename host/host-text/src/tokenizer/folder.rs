@@ -4,6 +4,7 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
 use serde_json::{Map, Value};
 use tokenizers::AddedToken;
 
@@ -18,21 +19,25 @@ pub(crate) fn read(folder: &Path) -> Result<Tokenizer, TextError> {
     let files = Files::read(folder)?;
     let path = folder.join("tokenizer.json");
     let text = read_text(&path)?;
-    let json: Value = serde_json::from_str(&text)
+    let DecoderOnly { decoder } = serde_json::from_str(&text)
         .map_err(|source| TextError::InvalidJson { path: path.clone(), source })?;
-    let decoder = Decoder::from_json(&json["decoder"])?;
-    drop(json);
+    let decoder = Decoder::from_json(&decoder)?;
     let invalid = |reason| TextError::InvalidTokenizer { from: path.display().to_string(), reason };
     let mut tokenizer = contained(|| tokenizers::Tokenizer::from_bytes(text.as_bytes())).map_err(invalid)?;
     drop(text);
-    for token in files.added_tokens()? {
-        contained(|| Ok(tokenizer.add_tokens(&[token]))).map_err(invalid)?;
-    }
+    files.add_tokens(&mut tokenizer)?;
     let n_vocab = n_vocab(&tokenizer);
     let pipeline = Pipeline::new(tokenizer, n_vocab);
     let special = files.special_tokens(&pipeline, &path)?;
     let templates = files.templates()?;
     Ok(Tokenizer { model: Model::Pipeline(Box::new(pipeline)), decoder, special, templates })
+}
+
+/// The part of a `tokenizer.json` that is read here; the library keeps its own reading to itself.
+#[derive(Deserialize)]
+struct DecoderOnly {
+    #[serde(default)]
+    decoder: Value,
 }
 
 /// One more than the largest id.
@@ -133,21 +138,25 @@ impl Files {
         })
     }
 
-    /// The tokens that `tokenizer_config.json` adds, in the order of their ids.
+    /// Adds the tokens that `tokenizer_config.json` lists, in the order of their ids.
     ///
-    /// Those that `tokenizer.json` already has are left alone by the library.
-    fn added_tokens(&self) -> Result<Vec<AddedToken>, TextError> {
+    /// For a token that `tokenizer.json` has too, the flags listed here win, as in `transformers`.
+    fn add_tokens(&self, tokenizer: &mut tokenizers::Tokenizer) -> Result<(), TextError> {
         let (file, key) = (&self.tokenizer_config, "added_tokens_decoder");
-        let Some(value) = file.get(key) else { return Ok(Vec::new()) };
-        let expected = "an object from token ids to tokens";
-        let invalid = || file.invalid(key, expected, value);
+        let Some(value) = file.get(key) else { return Ok(()) };
+        let invalid =
+            || file.invalid(key, "an object from token ids to the tokens that get these ids", value);
         let mut tokens: Vec<(u32, AddedToken)> = Vec::new();
         for (id, token) in value.as_object().ok_or_else(invalid)? {
             let id = id.parse().map_err(|_| invalid())?;
             tokens.push((id, serde_json::from_value(token.clone()).map_err(|_| invalid())?));
         }
         tokens.sort_by_key(|(id, _)| *id);
-        Ok(tokens.into_iter().map(|(_, token)| token).collect())
+        let (ids, tokens): (Vec<u32>, Vec<AddedToken>) = tokens.into_iter().unzip();
+        contained(|| Ok(tokenizer.add_tokens(&tokens))).map_err(|_| invalid())?;
+        let has_its_id =
+            |(id, token): (&u32, &AddedToken)| tokenizer.token_to_id(&token.content) == Some(*id);
+        if ids.iter().zip(&tokens).all(has_its_id) { Ok(()) } else { Err(invalid()) }
     }
 
     fn special_tokens(&self, pipeline: &Pipeline, tokenizer_json: &Path) -> Result<SpecialTokens, TextError> {
