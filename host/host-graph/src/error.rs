@@ -10,7 +10,7 @@ use crate::graph::Section;
 pub struct BuildError {
     /// The operation.
     pub op: &'static str,
-    /// Counts the builder's calls from 0.
+    /// Counts the builder's calls from 1.
     pub ordinal: usize,
     /// The section the call was made in.
     pub section: Section,

@@ -327,8 +327,8 @@ pub enum Op {
         slot: SlotId,
     },
     /// The positions a query attends to: q `[B,T,Hi,Di]`, k `[B,T,Di]`, weights `[B,T,Hi]` to int
-    /// `[B,T,k]`: the k best of `Hi^-0.5 * sum_h w_h relu(q_h·k * Di^-0.5)` among earlier positions, strictly
-    /// above the threshold in position order, then ties in position order; -1 where fewer exist.
+    /// `[B,T,k]`: the k best of `Hi^-0.5 * sum_h w_h relu(q_h·k * Di^-0.5)` among the positions up to its
+    /// own, strictly above the threshold in position order, then ties in position order; -1 where fewer exist.
     SparseSelect {
         /// Where the index keys are kept.
         slot: SlotId,
