@@ -1,11 +1,10 @@
 //! Reads a checkpoint into the forms that a plan wants: matrices repacked, vectors as floats.
 #![expect(unsafe_code, reason = "threads fill disjoint panels of one region")]
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use host_device::DeviceError;
-use host_weights::{Checkpoint, Tensor, WeightsError};
+use host_weights::{Checkpoint, Tensor};
 
 use crate::matrix::Scratch;
 use crate::memory::Region;
@@ -39,7 +38,7 @@ pub(crate) fn load(
     for (name, stack) in &plan.matrices {
         let tensor = checkpoint.tensor(name)?;
         let packed = weights.bytes_mut(stack.matrix.offset, stack.bytes());
-        pack(&tensor, stack, pool, packed)?;
+        pack(&tensor, stack, pool, packed);
         checkpoint.release(name);
         done += stack.bytes() as u64;
         progress(done, all);
@@ -50,7 +49,7 @@ pub(crate) fn load(
 /// Panels that a thread takes at once.
 const PANELS_AT_ONCE: usize = 8;
 
-fn pack(tensor: &Tensor<'_>, stack: &Stack, pool: &Pool, out: &mut [u8]) -> Result<(), WeightsError> {
+fn pack(tensor: &Tensor<'_>, stack: &Stack, pool: &Pool, out: &mut [u8]) {
     struct Shared(*mut u8);
     // SAFETY: threads write disjoint panels.
     unsafe impl Sync for Shared {}
@@ -58,7 +57,6 @@ fn pack(tensor: &Tensor<'_>, stack: &Stack, pool: &Pool, out: &mut [u8]) -> Resu
     let n_panels = stack.count * matrix.n_panels();
     let base = Shared(out.as_mut_ptr());
     let next = AtomicUsize::new(0);
-    let failure = Mutex::new(None);
     pool.run(&|_| {
         let base = &base;
         let mut scratch = Scratch::default();
@@ -74,17 +72,8 @@ fn pack(tensor: &Tensor<'_>, stack: &Stack, pool: &Pool, out: &mut [u8]) -> Resu
                     std::slice::from_raw_parts_mut(start, matrix.panel_bytes())
                 };
                 let (index, panel) = (panel / matrix.n_panels(), panel % matrix.n_panels());
-                if let Err(error) = matrix.pack(tensor, index * matrix.n_out, panel, &mut scratch, to)
-                    && let Ok(mut slot) = failure.lock()
-                {
-                    *slot = Some(error);
-                    return;
-                }
+                matrix.pack(tensor, index * matrix.n_out, panel, &mut scratch, to);
             }
         }
     });
-    match failure.into_inner() {
-        Ok(Some(error)) => Err(error),
-        _ => Ok(()),
-    }
 }

@@ -6,7 +6,7 @@
 
 use host_core::DType;
 use host_weights::{
-    AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor, WeightsError,
+    AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor,
 };
 
 use crate::lanes::LANES;
@@ -213,48 +213,29 @@ impl Matrix {
         panel: usize,
         scratch: &mut Scratch,
         out: &mut [u8],
-    ) -> Result<(), WeightsError> {
+    ) {
         let rows = first_row + panel * LANES..first_row + self.n_out.min((panel + 1) * LANES);
         match tensor {
             Tensor::Dense(dense) => self.pack_dense(dense, rows, out),
             Tensor::Affine(affine) => {
                 scratch.fit(self);
                 self.pack_affine(affine, rows, scratch, out);
-                Ok(())
             }
             Tensor::FloatGroups(floats) => {
                 scratch.fit(self);
                 self.pack_float_groups(floats, rows, scratch, out);
-                Ok(())
             }
         }
     }
 
-    fn pack_dense(
-        &self,
-        tensor: &DenseTensor<'_>,
-        rows: std::ops::Range<usize>,
-        out: &mut [u8],
-    ) -> Result<(), WeightsError> {
+    fn pack_dense(&self, tensor: &DenseTensor<'_>, rows: std::ops::Range<usize>, out: &mut [u8]) {
         let Format::Dense(number) = self.format else { unreachable!("planned from the same tensor") };
-        if number == Number::F32 {
-            let mut row_values = vec![0.0_f32; self.n_in];
-            for (lane, row) in rows.enumerate() {
-                tensor.dequantise_row(row, &mut row_values)?;
-                for (k, value) in row_values.iter().enumerate() {
-                    out[(k * LANES + lane) * 4..][..4].copy_from_slice(&value.to_le_bytes());
-                }
-            }
-            return Ok(());
-        }
-        let bytes = tensor.bytes();
+        let size = number.bytes();
         for (lane, row) in rows.enumerate() {
-            let row_bytes = &bytes[row * self.n_in * 2..][..self.n_in * 2];
-            for (k, value) in row_bytes.chunks_exact(2).enumerate() {
-                out[(k * LANES + lane) * 2..][..2].copy_from_slice(value);
+            for (k, value) in tensor.row_bytes(row).chunks_exact(size).enumerate() {
+                out[(k * LANES + lane) * size..][..size].copy_from_slice(value);
             }
         }
-        Ok(())
     }
 
     fn pack_affine(

@@ -79,6 +79,16 @@ impl<'a> DenseTensor<'a> {
         }
     }
 
+    /// The bytes of row `row` as the file stores them, wherever the file stores that row.
+    ///
+    /// # Panics
+    /// When `row` does not fit the shape, or for norm weights that the file stores plus one.
+    pub fn row_bytes(&self, row: usize) -> &'a [u8] {
+        assert!(self.shift == Shift::None, "norm weights are read as numbers");
+        let row_bytes = self.cols() * self.dtype.size_bytes();
+        &self.stored[self.order.stored(row) * row_bytes..][..row_bytes]
+    }
+
     /// Reads the elements `range`, counted in row-major order, as f32.
     ///
     /// F16 and BF16 widen exactly. A norm weight stored as `1 + w` is given as `w`, one f32 subtraction, which
