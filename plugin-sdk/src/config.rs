@@ -216,7 +216,9 @@ impl Config {
 }
 
 fn is_harmless(key: &str) -> bool {
-    include_str!("../wit/0.1/harmless-config-keys.txt").lines().any(|line| line == key)
+    include_str!("../wit/0.1/harmless-config-keys.txt")
+        .lines()
+        .any(|line| line == key && !line.starts_with('#'))
 }
 
 /// A whole number as the contract carries it: 32 bits.

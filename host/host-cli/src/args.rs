@@ -209,8 +209,8 @@ An error is one object too: {\"error\": {\"code\", \"message\", ...}}.";
 pub(crate) struct GenerateArgs {
     #[command(flatten)]
     pub(crate) model: ModelArgs,
-    /// The prompt; `-` or nothing reads it from standard input
-    #[arg(value_name = "PROMPT", allow_hyphen_values = true)]
+    /// The prompt; `-` or nothing reads it from standard input, `--` before it lets it begin with a hyphen
+    #[arg(value_name = "PROMPT")]
     pub(crate) prompt: Option<String>,
     /// Token ids in place of a prompt: neither a template nor special tokens are added
     #[arg(long, value_name = "IDS", value_delimiter = ',', conflicts_with_all = ["prompt", "system", "raw"])]

@@ -215,7 +215,11 @@ fn refusals_have_codes_places_and_exit_codes() {
         (&["generate", "--json", "--model", &llama, "--profile", "lama", "hello"], 2, "profile.unknown-id"),
         (&["generate", "--json", "--model", &llama, "--profile", "gemma3", "hello"], 3, "profile.mismatch"),
         (&["generate", "--json", "--profile", "llama", "hello"], 2, "usage.no-source"),
-        (&["generate", "--json", "--model", &gemma, "--device", "mlx", "hello"], 3, "compose.part-missing"),
+        (
+            &["generate", "--json", "--model", &gemma, "--device", "mlx", "hello"],
+            3,
+            "registry.device-missing",
+        ),
         (
             &["generate", "--json", "--model", &llama, "--raw", "--top-p", "7", "a"],
             2,

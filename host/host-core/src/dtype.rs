@@ -70,10 +70,7 @@ impl DType {
 
     /// Whether the elements are floating-point numbers.
     pub const fn is_float(self) -> bool {
-        matches!(
-            self,
-            DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2
-        )
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16 | DType::F8E4M3 | DType::F8E5M2)
     }
 
     /// The name in a safetensors header.

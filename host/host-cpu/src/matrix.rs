@@ -5,9 +5,7 @@
 //! tokens: that is what makes a batch give the bits that a single sequence gets.
 
 use host_core::DType;
-use host_weights::{
-    AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor,
-};
+use host_weights::{AffineTensor, DenseTensor, Encoding, FloatGroupsTensor, FloatMode, Offset, Tensor};
 
 use crate::lanes::LANES;
 

@@ -206,7 +206,7 @@ fn rope(spec: &RopeSpec, args: &Args<'_>) -> Inferred {
     args.count(1)?;
     let x = args.per_token(0, "x", 2)?;
     let width = last(x, "x")?;
-    if spec.dims == 0 || spec.dims % 2 != 0 || spec.dims > width {
+    if spec.dims == 0 || !spec.dims.is_multiple_of(2) || spec.dims > width {
         return Err(attribute("dims", format!("even, from 2 to {width}"), spec.dims));
     }
     positive("theta", spec.theta)?;

@@ -165,7 +165,7 @@ fn config_texts_that_are_no_config_are_refused() {
             ("{\"do\": 1e999}", "plugin.invalid-config"),
             ("{\"do\": \"x\"", "plugin.invalid-config"),
             ("{}", "plugin.invalid-config"),
-            (&format!("{{\"do\": \"{}\"}}", "x".repeat(200)), "plugin.output-budget"),
+            (&format!("{{\"do\": \"{}\"}}", "x".repeat(200)), "plugin.invalid-config"),
             (&"[".repeat(90), "plugin.invalid-config"),
         ] {
             let report = plugin.build(text, catalogue()).unwrap_err().report();

@@ -3,7 +3,10 @@
 //! A tile is a few tokens times a few panels. Every output sums its blocks in order with the same operations
 //! whatever the tile, so the tile's size never changes a bit.
 #![expect(unsafe_code, reason = "kernels work on raw parts of shared buffers")]
-#![expect(clippy::needless_range_loop, reason = "tokens of a tile are named by their number, and loops over arrays must unroll")]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "tokens of a tile are named by their number, and loops over arrays must unroll"
+)]
 
 use std::ops::Range;
 
@@ -60,28 +63,37 @@ pub(crate) unsafe fn multiply(simd: Simd, p: &Product<'_>) {
             Codes::E2m1 => float_e2m1,
             Codes::E4m3 => float_e4m3,
         },
-        (Format::Grouped { codes, has_bias, group, .. }, Input::Quantised { .. }) => match (codes, has_bias, group < BLOCK) {
-            (Codes::U2, true, false) => int_u2_bias,
-            (Codes::U2, false, false) => int_u2,
-            (Codes::U3, true, false) => int_u3_bias,
-            (Codes::U3, false, false) => int_u3,
-            (Codes::U4, true, false) => int_u4_bias,
-            (Codes::U4, false, false) => int_u4,
-            (Codes::U5, true, false) => int_u5_bias,
-            (Codes::U5, false, false) => int_u5,
-            (Codes::U6, true, false) => int_u6_bias,
-            (Codes::U6, false, false) => int_u6,
-            (Codes::U8, true, false) => int_u8_bias,
-            (Codes::U8, false, false) => int_u8,
-            (Codes::U2, true, true) => int_u2_bias_16,
-            (Codes::U3, true, true) => int_u3_bias_16,
-            (Codes::U3, false, true) => int_u3_16,
-            (Codes::U6, true, true) => int_u6_bias_16,
-            (Codes::U6, false, true) => int_u6_16,
-            (Codes::E2m1, _, false) => int_e2m1,
-            (Codes::E2m1, _, true) => int_e2m1_16,
-            (codes, ..) => unreachable!("{codes:?} in groups of 16, or E4M3, take floats"),
-        },
+        (Format::Grouped { codes, has_bias, group, .. }, Input::Quantised { .. }) => {
+            match (codes, has_bias, group < BLOCK) {
+                (Codes::U2, true, false) => int_u2_bias,
+                (Codes::U2, false, false) => int_u2,
+                (Codes::U3, true, false) => int_u3_bias,
+                (Codes::U3, false, false) => int_u3,
+                (Codes::U4, true, false) => int_u4_bias,
+                (Codes::U4, false, false) => int_u4,
+                (Codes::U5, true, false) => int_u5_bias,
+                (Codes::U5, false, false) => int_u5,
+                (Codes::U6, true, false) => int_u6_bias,
+                (Codes::U6, false, false) => int_u6,
+                (Codes::U8, true, false) => int_u8_bias,
+                (Codes::U8, false, false) => int_u8,
+                (Codes::U2, false, true) => int_u2_16,
+                (Codes::U2, true, true) => int_u2_bias_16,
+                (Codes::U3, false, true) => int_u3_16,
+                (Codes::U3, true, true) => int_u3_bias_16,
+                (Codes::U4, false, true) => int_u4_16,
+                (Codes::U4, true, true) => int_u4_bias_16,
+                (Codes::U5, false, true) => int_u5_16,
+                (Codes::U5, true, true) => int_u5_bias_16,
+                (Codes::U6, false, true) => int_u6_16,
+                (Codes::U6, true, true) => int_u6_bias_16,
+                (Codes::U8, false, true) => int_u8_16,
+                (Codes::U8, true, true) => int_u8_bias_16,
+                (Codes::E2m1, _, false) => int_e2m1,
+                (Codes::E2m1, _, true) => int_e2m1_16,
+                (Codes::E4m3, ..) => unreachable!("E4M3 products take floats"),
+            }
+        }
         (Format::Dense(_), Input::Quantised { .. }) => unreachable!("dense products take floats"),
     };
     // SAFETY: as the caller promises.
@@ -119,18 +131,24 @@ entries! {
     int_u6_bias: IntTile<6, true, false>,
     int_u8: IntTile<8, false, false>,
     int_u8_bias: IntTile<8, true, false>,
+    int_u2_16: IntTile<2, false, true>,
     int_u2_bias_16: IntTile<2, true, true>,
-    int_u3_bias_16: IntTile<3, true, true>,
     int_u3_16: IntTile<3, false, true>,
-    int_u6_bias_16: IntTile<6, true, true>,
+    int_u3_bias_16: IntTile<3, true, true>,
+    int_u4_16: IntTile<4, false, true>,
+    int_u4_bias_16: IntTile<4, true, true>,
+    int_u5_16: IntTile<5, false, true>,
+    int_u5_bias_16: IntTile<5, true, true>,
     int_u6_16: IntTile<6, false, true>,
+    int_u6_bias_16: IntTile<6, true, true>,
+    int_u8_16: IntTile<8, false, true>,
+    int_u8_bias_16: IntTile<8, true, true>,
     int_e2m1: IntTile<E2M1, false, false>,
     int_e2m1_16: IntTile<E2M1, false, true>,
 }
 
 const E2M1: u8 = 14;
 const E4M3: u8 = 18;
-
 
 /// How the sums of one tile are made.
 trait Tile {

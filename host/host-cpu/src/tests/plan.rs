@@ -113,7 +113,7 @@ fn a_llama_is_fused_and_its_threads_meet_where_they_must() {
         "| product 32x32 of floats",
         "  rope table",
         "| rope",
-        "  product 16x32 of floats",
+        "| product 16x32 of floats",
         "  product 16x32 of floats",
         "| kv write + rope",
         "| attention",

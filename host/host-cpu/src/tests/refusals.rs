@@ -107,7 +107,7 @@ fn a_graph_over_another_checkpoint_is_refused() {
     let (model, graph) = (model(), plain(&model()));
     let other = Folder::new(1).dense("e", DType::F32, &[8, 8]).open();
     let error = refusal(&other, &graph, &options());
-    assert_eq!(error.report().code, "weights.no-tensor");
+    assert_eq!(error.report().code, "weights.no-such-tensor");
     let narrow = Folder::new(1).dense("e", DType::F32, &[8, 8]).dense("w", DType::F32, &[64]).open();
     let error = refusal(&narrow, &graph, &options());
     assert_eq!(error.to_string(), "device `cpu` does not have a matrix `w` of F32 [64]");
