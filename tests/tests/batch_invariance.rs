@@ -1,5 +1,6 @@
 //! A sequence gets the same logits, bit for bit, alone or in a batch, whole or in chunks, on one thread or two, with
 //! its beginning computed or shared with another sequence.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::path::{Path, PathBuf};
 

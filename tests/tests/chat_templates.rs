@@ -1,8 +1,6 @@
 //! Chat templates against Jinja as `transformers` sets it up, over the templates and conversations of
 //! `fixtures/chat-templates`.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
-
 use std::fs;
 use std::path::Path;
 use std::time::SystemTime;

@@ -1,4 +1,5 @@
 //! `tenon` from end to end, as a user or a script runs it: the built program, its WASM plugins and its profiles.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::io::Read;
 use std::path::Path;

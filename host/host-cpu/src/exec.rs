@@ -13,7 +13,7 @@ use crate::general::{Arg, evaluate};
 use crate::kernels::attention::{MAX_ROWS, Tile, attend};
 use crate::kernels::product::{Input, Product, multiply};
 use crate::kernels::quantise::{BlockMeta, quantise_row};
-use crate::kernels::rows::{Norm, glu, norm_rows, unary};
+use crate::kernels::rows::{Norm, glu, narrow, norm_rows, unary};
 use crate::lanes::LANES;
 use crate::matrix::{BLOCK, Matrix, Number};
 use crate::plan::{
@@ -357,9 +357,10 @@ impl Frame<'_> {
                     let keys = run.state.add(place.keys);
                     let first =
                         (head * self.capacity + position / LANES * LANES) * place.dim_k + position % LANES;
-                    write_numbers(keys, self.kv_number, first, LANES, key);
+                    write_numbers(self.simd, keys, self.kv_number, first, LANES, key);
                     let values = run.state.add(place.values);
                     write_numbers(
+                        self.simd,
                         values,
                         self.kv_number,
                         (head * self.capacity + position) * place.dim_v,
@@ -492,7 +493,19 @@ struct Attention<'a> {
 ///
 /// # Safety
 /// `base` is valid for all of them.
-unsafe fn write_numbers(base: *mut u8, number: Number, first: usize, step: usize, values: &[f32]) {
+unsafe fn write_numbers(
+    simd: Simd,
+    base: *mut u8,
+    number: Number,
+    first: usize,
+    step: usize,
+    values: &[f32],
+) {
+    if number == Number::F16 && step == 1 {
+        // SAFETY: as the caller promises.
+        unsafe { narrow(simd, values.as_ptr(), base.cast::<u16>().add(first), values.len()) };
+        return;
+    }
     for (i, value) in values.iter().enumerate() {
         let at = first + i * step;
         unsafe {

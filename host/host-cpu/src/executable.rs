@@ -47,7 +47,6 @@ pub(crate) struct CpuExecutable {
 }
 
 impl CpuExecutable {
-    #[expect(clippy::too_many_arguments, reason = "the parts that compilation made, each used once")]
     pub(crate) fn new(
         simd: Simd,
         plan: Plan,

@@ -24,7 +24,10 @@ pub trait GraphPlugin: Send + Sync {
 
 /// Where a plugin's log lines go.
 #[derive(Clone)]
-pub struct LogSink(Arc<dyn Fn(&PluginName, &str) + Send + Sync>);
+pub struct LogSink(Arc<Listener>);
+
+/// Hears a plugin's name and one line.
+type Listener = dyn Fn(&PluginName, &str) + Send + Sync;
 
 impl LogSink {
     /// Calls `write` for each line, with the plugin it comes from.

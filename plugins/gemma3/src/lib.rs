@@ -189,7 +189,7 @@ fn layer_types(config: &Config, n_layers: usize) -> Result<Vec<LayerType>, Error
         if period == 0 {
             return Err(config.invalid("sliding_window_pattern", "at least 1"));
         }
-        let of = |i: usize| if i % period == 0 { LayerType::Full } else { LayerType::Sliding };
+        let of = |i: usize| if i.is_multiple_of(period) { LayerType::Full } else { LayerType::Sliding };
         return Ok((1..=n_layers).map(of).collect());
     };
     if names.len() != n_layers {

@@ -46,9 +46,9 @@ fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), F
 }
 
 fn show(mut explanation: Explanation, failure: Option<Failure>, as_json: bool) -> Result<(), Failure> {
-    let reports = failure.iter().flat_map(Failure::reports);
+    let mut reports = failure.iter().flat_map(Failure::reports);
     if as_json {
-        explanation.refusal = reports.cloned().next();
+        explanation.refusal = reports.next().cloned();
         print_json(&json!(explanation))?;
         return Ok(());
     }

@@ -4,6 +4,10 @@
 //! the dimension in order. Values lie position by position. Both walks start at a multiple of 16 positions and
 //! go forward, so a query's result depends on its own position only, not on the step that it came in.
 #![expect(unsafe_code, reason = "kernels work on raw parts of shared buffers")]
+#![expect(
+    clippy::needless_range_loop,
+    reason = "rows of a tile are named by their number, and loops over arrays must unroll"
+)]
 
 use std::ops::Range;
 

@@ -156,6 +156,27 @@ unsafe fn unary_kernel<V: Lanes>(op: UnaryOp, x: *const f32, out: *mut f32, n: u
     }
 }
 
+entry! {
+    /// Writes `n` floats as IEEE halves, rounded to nearest even.
+    ///
+    /// # Safety
+    /// Pointers are valid for `n` numbers.
+    narrow = narrow_kernel(x: *const f32, to: *mut u16, n: usize)
+}
+
+#[inline(always)]
+unsafe fn narrow_kernel<V: Lanes>(x: *const f32, to: *mut u16, n: usize) {
+    unsafe {
+        let whole = n / LANES * LANES;
+        for i in (0..whole).step_by(LANES) {
+            V::store_f16(to.add(i), V::load(x.add(i)));
+        }
+        for i in whole..n {
+            *to.add(i) = half::f16::from_f32(*x.add(i)).to_bits();
+        }
+    }
+}
+
 #[inline(always)]
 unsafe fn lane_by_lane<V: Lanes>(v: V::F, f: impl Fn(f32) -> f32) -> V::F {
     unsafe {

@@ -19,7 +19,7 @@ pub(super) fn zoo(n_out: usize, n_in: usize) -> Vec<(Model, Vec<String>)> {
         folder = folder.dense(&format!("dense {dtype}"), dtype, &shape);
         for bits in [2, 3, 4, 5, 6, 8] {
             for group in [16, 32, 64, 128] {
-                if n_in % group == 0 && (n_in * usize::from(bits)).is_multiple_of(32) {
+                if n_in.is_multiple_of(group) && (n_in * usize::from(bits)).is_multiple_of(32) {
                     let module = format!("affine {bits} bits, groups of {group}, {dtype}");
                     names.push(format!("{module}.weight"));
                     folder = folder.affine(&module, &shape, bits, group, dtype);
@@ -28,7 +28,7 @@ pub(super) fn zoo(n_out: usize, n_in: usize) -> Vec<(Model, Vec<String>)> {
         }
     }
     for mode in [FloatMode::Mxfp4, FloatMode::Mxfp8, FloatMode::Nvfp4] {
-        if n_in % mode.group_size() == 0 {
+        if n_in.is_multiple_of(mode.group_size()) {
             names.push(format!("{}.weight", mode.name()));
             folder = folder.float_groups(mode.name(), &shape, mode);
         }
@@ -65,7 +65,8 @@ fn gguf(n_out: usize, n_in: usize) -> Option<(Model, Vec<String>)> {
         data.extend_from_slice(bytes);
     };
     tensor("token_embd.weight", [32, 4], 0, &[0; 4 * 128]);
-    let fitting: Vec<_> = kinds.into_iter().filter(|(_, kind)| n_in % kind.elements() == 0).collect();
+    let fitting: Vec<_> =
+        kinds.into_iter().filter(|(_, kind)| n_in.is_multiple_of(kind.elements())).collect();
     for (layer, (id, kind)) in fitting.iter().enumerate() {
         let n_blocks = n_out * n_in / kind.elements();
         let blocks: Vec<u8> = (0..n_blocks).flat_map(|_| block(*kind, &mut random)).collect();
