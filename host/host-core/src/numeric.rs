@@ -12,7 +12,8 @@ pub enum Numeric {
     /// Activations, sums and the KV cache in float32; weights enter with the exact value their codes stand
     /// for. The form that independent oracles judge.
     Exact,
-    /// Activations are quantised to 8 bits in groups before each product with quantised weights.
+    /// Activations are quantised to 8 bits in groups of 32 before each product with integer codes (E2M1 codes
+    /// count as integers). Weights that are stored as numbers, dense or E4M3, meet float32 activations.
     Fast,
 }
 

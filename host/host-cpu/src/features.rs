@@ -45,15 +45,6 @@ impl Simd {
         forms.push(Simd::Portable);
         forms
     }
-
-    /// Whether bfloat16 dot products are there too.
-    pub fn has_bf16_dot(self) -> bool {
-        #[cfg(target_arch = "x86_64")]
-        if self == Simd::Avx512 {
-            return is_x86_feature_detected!("avx512bf16");
-        }
-        false
-    }
 }
 
 impl fmt::Display for Simd {

@@ -11,7 +11,8 @@ use crate::workspace::{self, Failure, Outcome, Workspace, say};
 
 mod licence;
 
-const CRATES_IO: &str = "registry+https://github.com/rust-lang/crates.io-index";
+/// How cargo begins the source of a package that comes from a registry.
+const REGISTRY: &str = "registry+";
 
 /// Check the licences, sources and duplicates of all dependencies against deny.toml.
 ///
@@ -119,7 +120,9 @@ impl Rules {
     fn check(&self, packages: &BTreeSet<Package>) -> Vec<String> {
         let mut faults: Vec<String> =
             packages.iter().filter_map(|package| self.licence_fault(package)).collect();
-        let foreign = packages.iter().filter(|package| package.source != CRATES_IO);
+        // One registry for all: neither a second one nor a repository.
+        let home = packages.iter().map(|package| package.source.as_str()).find(|s| s.starts_with(REGISTRY));
+        let foreign = packages.iter().filter(|package| Some(package.source.as_str()) != home);
         faults
             .extend(foreign.map(|package| format!("source: {} comes from {}", package.name, package.source)));
         let mut versions: BTreeMap<&str, Vec<&str>> = BTreeMap::new();

@@ -1,5 +1,7 @@
 use super::*;
 
+const HOME: &str = "registry+https://registry.example/index";
+
 #[test]
 fn licence_expressions_are_read_as_spdx_means_them() {
     let allows =
@@ -52,17 +54,17 @@ fn check(packages: &[(&str, &str, &str, &str)], expected: &[&str]) {
 
 #[test]
 fn each_rule_has_its_fault() {
-    let old = ("old", "0.1.7", "MIT", CRATES_IO);
-    check(&[old, ("old", "0.2.0", "MIT", CRATES_IO), ("weak", "1.0.0", "MPL-2.0", CRATES_IO)], &[]);
-    check(&[old, ("a", "1.0.0", "GPL-3.0", CRATES_IO)], &["licence: a 1.0.0 is under `GPL-3.0`"]);
-    check(&[old, ("a", "1.0.0", "", CRATES_IO)], &["licence: a 1.0.0 names none"]);
+    let old = ("old", "0.1.7", "MIT", HOME);
+    check(&[old, ("old", "0.2.0", "MIT", HOME), ("weak", "1.0.0", "MPL-2.0", HOME)], &[]);
+    check(&[old, ("a", "1.0.0", "GPL-3.0", HOME)], &["licence: a 1.0.0 is under `GPL-3.0`"]);
+    check(&[old, ("a", "1.0.0", "", HOME)], &["licence: a 1.0.0 names none"]);
     check(
         &[old, ("a", "1.0.0", "MIT", "git+https://example.org")],
         &["source: a comes from git+https://example.org"],
     );
-    let twice = [old, ("a", "1.0.0", "MIT", CRATES_IO), ("a", "2.0.0", "MIT", CRATES_IO)];
+    let twice = [old, ("a", "1.0.0", "MIT", HOME), ("a", "2.0.0", "MIT", HOME)];
     check(&twice, &["duplicate: a 1.0.0 and 2.0.0"]);
-    check(&[("old", "0.10.0", "MIT", CRATES_IO)], &["deny.toml: nothing is old@0.1 any more"]);
+    check(&[("old", "0.10.0", "MIT", HOME)], &["deny.toml: nothing is old@0.1 any more"]);
 }
 
 #[test]
@@ -70,8 +72,8 @@ fn only_what_a_target_needs_is_read() {
     let metadata = serde_json::json!({
         "resolve": { "nodes": [{ "id": "a" }, { "id": "own" }] },
         "packages": [
-            { "id": "a", "name": "a", "version": "1.0.0", "license": "MIT", "source": CRATES_IO },
-            { "id": "b", "name": "b", "version": "1.0.0", "license": "MIT", "source": CRATES_IO },
+            { "id": "a", "name": "a", "version": "1.0.0", "license": "MIT", "source": HOME },
+            { "id": "b", "name": "b", "version": "1.0.0", "license": "MIT", "source": HOME },
             { "id": "own", "name": "own", "version": "0.1.0", "license": null, "source": null },
         ],
     });
