@@ -44,7 +44,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     command.args(&arguments.filter).args(["--", "--show-output"]).env_remove("TENON_TEST_MODELS");
     command.env("TENON_TEST_PREFIX", &workspace.target);
     if let Some(models) = &models {
-        command.env("TENON_TEST_MODELS", models);
+        command.env("TENON_TEST_MODELS", models).env("TENON_TEST_REQUIRE_MODELS", "1");
     }
     let (tally, ended_well) = follow(&mut command)?;
     tally.print();
