@@ -24,7 +24,11 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("host-registry", &["host-plugins", "host-device", "host-graph", "host-core"]),
     ("host-wasm", &["host-plugins", "host-graph", "host-core"]),
     ("host-lua", &["host-plugins", "host-graph", "host-core"]),
-    ("host-engine", &["host-device", "host-registry", "host-plugins", "host-text", "host-core"]),
+    ("host-sampling", &["host-device", "host-core"]),
+    (
+        "host-engine",
+        &["host-sampling", "host-device", "host-registry", "host-plugins", "host-text", "host-core"],
+    ),
     ("host-server", &["host-engine", "host-registry", "host-core"]),
     ("host-cli", &["host-*"]),
     ("xtask", &[]),
@@ -52,6 +56,8 @@ const HOMES: &[(&str, &[&str])] = &[
     ("rustyline", &["host-cli"]),
     ("indicatif", &["host-cli", "xtask"]),
     ("tokenizers", &["host-text"]),
+    ("llguidance", &["host-sampling"]),
+    ("toktrie", &["host-sampling"]),
     ("minijinja", &["host-text"]),
     ("minijinja-contrib", &["host-text"]),
     // The tests read goldens with the published crate, to judge ours.

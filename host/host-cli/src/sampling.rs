@@ -25,6 +25,7 @@ pub(crate) fn settings(
             .repetition_context_tokens
             .unwrap_or(of_profile.repetition_context_tokens),
         seed: args.seed.unwrap_or_else(fresh_seed),
+        ..SamplingSettings::GREEDY
     };
     settings.check()?;
     Ok(settings)

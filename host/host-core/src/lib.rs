@@ -12,5 +12,7 @@ mod vocabulary;
 pub use dtype::DType;
 pub use numeric::Numeric;
 pub use report::{Place, Report, Reported};
-pub use sampling::{FinishReason, SamplingError, SamplingSettings};
+pub use sampling::{
+    Breaker, FinishReason, Pivot, Sampler, SamplingChain, SamplingError, SamplingSettings, Shaper,
+};
 pub use vocabulary::Vocabulary;

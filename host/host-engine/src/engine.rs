@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 
 use host_core::FinishReason;
 use host_device::{DeviceError, Executable, LogitsFor, RunError, TokenRun};
+use host_sampling::Chain;
 
 use crate::error::EngineError;
 use crate::request::{Event, Request, RequestId, SessionId, Usage};
 use crate::row::{End, Row, Waiting};
-use crate::sampler::Sampler;
 use crate::schedule::{Share, plan};
 use crate::sessions::{Held, Sessions, rewind};
 
@@ -88,13 +88,13 @@ impl Engine {
     /// An empty, too long or out-of-range prompt, settings outside their ranges, an unknown or busy session.
     pub fn submit(&mut self, request: Request) -> Result<RequestId, EngineError> {
         self.check(&request)?;
-        let sampler = Sampler::new(request.sampling.clone())?;
+        let chain = Chain::new(&request.sampling)?;
         if let Some(session) = request.session {
             self.sessions.begin(session)?;
         }
         let id = RequestId(self.n_requests);
         self.n_requests += 1;
-        self.waiting.push_back(Waiting { id, request, sampler });
+        self.waiting.push_back(Waiting { id, request, chain });
         Ok(id)
     }
 

@@ -2,9 +2,9 @@
 
 use host_core::{Report, Reported, SamplingError};
 use host_device::DeviceError;
+use host_sampling::SampleError;
 
 use crate::request::SessionId;
-use crate::sampler::SampleError;
 
 /// A refused request or a failed row.
 #[derive(Debug, thiserror::Error)]
@@ -96,18 +96,7 @@ impl Reported for EngineError {
             EngineError::SessionBusy(_) => Report::new("engine.session-busy", text)
                 .expected("one request at a time in a session")
                 .mend("wait for the running request, or cancel it"),
-            EngineError::Sample { source, .. } => {
-                let report = Report::new("engine.logits", text);
-                match source {
-                    SampleError::NotANumber => report
-                        .expected("numbers")
-                        .found("NaN or +infinity")
-                        .mend("the model or its weights are broken: compare with `--numeric exact`"),
-                    SampleError::NothingLeft => {
-                        report.expected("at least one token that may follow").found("none")
-                    }
-                }
-            }
+            EngineError::Sample { source, .. } => Report { message: text, ..source.report() },
             EngineError::Device(cause) => cause.report(),
             EngineError::Stopped => Report::new("engine.stopped", text).mend("start it again"),
         }

@@ -10,11 +10,8 @@
 mod driver;
 mod engine;
 mod error;
-mod logprobs;
-mod random;
 mod request;
 mod row;
-mod sampler;
 mod schedule;
 mod sessions;
 
@@ -26,6 +23,8 @@ mod tests;
 pub use driver::{Driver, RequestHandle};
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
-pub use logprobs::{TokenLogprobs, token_logprobs};
+pub use host_sampling::{
+    Chain, Choice, Edits, RowView, SampleError, StepInput, TokenLogprobs, TokenMask, random_u32,
+    token_logprobs,
+};
 pub use request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId, Usage};
-pub use sampler::{SampleError, Sampler};

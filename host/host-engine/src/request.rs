@@ -3,9 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use host_core::{FinishReason, Report, SamplingSettings};
-
-use crate::logprobs::TokenLogprobs;
+use host_core::{FinishReason, Report, SamplingChain};
+use host_sampling::TokenLogprobs;
 
 /// A request's number within one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -44,7 +43,7 @@ pub struct Request {
     /// Tokens to generate at most, at least 1.
     pub max_tokens: usize,
     /// How each token is chosen.
-    pub sampling: SamplingSettings,
+    pub sampling: SamplingChain,
     /// A token of these ends the generation and is not emitted.
     pub stop_token_ids: Vec<u32>,
     /// Treat `stop_token_ids` as ordinary tokens.
@@ -60,11 +59,11 @@ pub struct Request {
 
 impl Request {
     /// A request that samples as `sampling` says until a stop token or `max_tokens`.
-    pub fn new(prompt_ids: Vec<u32>, max_tokens: usize, sampling: SamplingSettings) -> Self {
+    pub fn new(prompt_ids: Vec<u32>, max_tokens: usize, sampling: impl Into<SamplingChain>) -> Self {
         Request {
             prompt_ids,
             max_tokens,
-            sampling,
+            sampling: sampling.into(),
             stop_token_ids: Vec::new(),
             ignore_eos: false,
             logprobs: None,

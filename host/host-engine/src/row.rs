@@ -2,17 +2,16 @@
 
 use host_core::{FinishReason, Report, Reported};
 use host_device::{Logits, SequenceId};
+use host_sampling::{Chain, Choice, Edits, StepInput};
 
 use crate::error::EngineError;
-use crate::logprobs::token_logprobs;
 use crate::request::{Outcome, Request, RequestId, Usage};
-use crate::sampler::Sampler;
 
 /// A request that was checked and has no sequence yet.
 pub(crate) struct Waiting {
     pub(crate) id: RequestId,
     pub(crate) request: Request,
-    pub(crate) sampler: Sampler,
+    pub(crate) chain: Chain,
 }
 
 /// How a request ends.
@@ -44,7 +43,7 @@ pub(crate) struct Row {
     pub(crate) sequence: SequenceId,
     /// What was asked; the prompt has moved to `tokens`.
     pub(crate) request: Request,
-    sampler: Sampler,
+    chain: Chain,
     /// The prompt, then what was generated.
     pub(crate) tokens: Vec<u32>,
     n_prompt: usize,
@@ -62,14 +61,14 @@ pub(crate) struct Row {
 impl Row {
     /// A row whose sequence holds the first `n_reused` tokens of the prompt.
     pub(crate) fn new(waiting: Waiting, sequence: SequenceId, n_reused: usize) -> Self {
-        let Waiting { id, mut request, sampler } = waiting;
+        let Waiting { id, mut request, chain } = waiting;
         let tokens = std::mem::take(&mut request.prompt_ids);
         let n_prompt = tokens.len();
         Row {
             id,
             sequence,
             request,
-            sampler,
+            chain,
             tokens,
             n_prompt,
             n_reused,
@@ -107,9 +106,15 @@ impl Row {
         logits_row: usize,
         context_tokens: usize,
     ) -> Option<Outcome> {
-        let step = (self.tokens.len() - self.n_prompt) as u64;
-        let token_id = match self.sampler.sample(logits, logits_row, &self.tokens, step) {
-            Ok(token_id) => token_id,
+        let input = StepInput {
+            logits,
+            row: logits_row,
+            history: &self.tokens,
+            step: (self.tokens.len() - self.n_prompt) as u64,
+            logprobs: self.request.logprobs,
+        };
+        let Choice { token_id, logprobs } = match self.chain.choose(&input, &Edits::none()) {
+            Ok(choice) => choice,
             Err(source) => {
                 let position = self.tokens.len();
                 self.end = Some(End::failed(&EngineError::Sample { position, source }));
@@ -120,11 +125,6 @@ impl Row {
             self.end = Some(End::Finished(FinishReason::Stop));
             return None;
         }
-        let logprobs = self.request.logprobs.map(|n| {
-            let mut raw = Vec::new();
-            logits.read(logits_row, &mut raw);
-            token_logprobs(&raw, token_id, n)
-        });
         self.tokens.push(token_id);
         let is_full = self.tokens.len() > context_tokens;
         if is_full || self.usage().generated_tokens == self.request.max_tokens {

@@ -144,6 +144,7 @@ impl SamplingDefaults {
             repetition_penalty: self.repetition_penalty,
             repetition_context_tokens: self.repetition_context_tokens,
             seed,
+            ..SamplingSettings::GREEDY
         }
     }
 }

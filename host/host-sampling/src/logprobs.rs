@@ -1,4 +1,5 @@
-//! Log-probabilities: the log-softmax of the raw logits, before any penalty, filter or temperature.
+//! Log-probabilities: the log-softmax of logits after the penalties that lead a chain, before any filter or
+//! temperature.
 
 /// The log-probability of a chosen token and of the most likely ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -9,7 +10,7 @@ pub struct TokenLogprobs {
     pub top: Vec<(u32, f32)>,
 }
 
-/// The log-probabilities of `token_id` and of the `n` most likely tokens of one row of raw logits.
+/// The log-probabilities of `token_id` and of the `n` most likely tokens of one row of logits.
 ///
 /// `row` is `[V]` and `token_id` lies below V.
 pub fn token_logprobs(row: &[f32], token_id: u32, n: usize) -> TokenLogprobs {
@@ -23,9 +24,17 @@ pub fn token_logprobs(row: &[f32], token_id: u32, n: usize) -> TokenLogprobs {
 
 /// `ln(sum(exp(row)))`, summed in f64.
 pub(crate) fn log_sum_exp(row: &[f32]) -> f64 {
-    let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-    let sum: f64 = row.iter().map(|logit| f64::from((logit - largest).exp())).sum();
-    f64::from(largest) + sum.ln()
+    scaled_log_sum_exp(row.iter().copied(), 1.0)
+}
+
+/// `ln(sum(exp(x / temperature)))`, summed in f64.
+pub(crate) fn scaled_log_sum_exp(row: impl Iterator<Item = f32> + Clone, temperature: f32) -> f64 {
+    let largest = row.clone().fold(f32::NEG_INFINITY, f32::max);
+    let sum: f64 = match temperature {
+        1.0 => row.map(|logit| f64::from((logit - largest).exp())).sum(),
+        _ => row.map(|logit| f64::from(((logit - largest) / temperature).exp())).sum(),
+    };
+    f64::from(largest) / f64::from(temperature) + sum.ln()
 }
 
 #[cfg(test)]

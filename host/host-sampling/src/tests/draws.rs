@@ -1,9 +1,14 @@
+//! Draws: the golden ones, the plain form of the flat settings, and what all draws have in common.
+
 use host_core::SamplingSettings;
 use proptest::prelude::*;
 
-use super::{OneRow, SampleError, Sampler, candidates};
-use crate::fake::FakeLogits;
-use crate::random::{Draw, gumbel};
+use super::{OneRow, choose};
+use crate::candidates::{Candidates, Scratch};
+use crate::chain::Chain;
+use crate::edits::Edits;
+use crate::error::SampleError;
+use crate::random::{Draw, Key, gumbel};
 
 /// The row of the golden draws.
 fn golden_row() -> Vec<f32> {
@@ -15,8 +20,15 @@ fn at(temperature: f32, seed: u64) -> SamplingSettings {
 }
 
 fn sample(settings: &SamplingSettings, row: &[f32], history: &[u32], step: u64) -> Result<u32, SampleError> {
-    let logits = FakeLogits { n_vocab: row.len(), rows: vec![Vec::new(), row.to_vec()] };
-    Sampler::new(settings.clone()).expect("settings in range").sample(&logits, 1, history, step)
+    choose(settings.clone(), row, history, step)
+}
+
+/// What top-p keeps of a row, most likely first.
+fn top_p_of(row: &[f32], p: f32) -> Vec<(u32, f32)> {
+    let (logits, mut scratch) = (OneRow(row), Scratch::default());
+    let mut candidates = Candidates::new(&logits, 0, &mut scratch).expect("finite logits");
+    candidates.keep_mass(p).expect("finite logits");
+    candidates.sorted().clone()
 }
 
 /// Made with MLX 0.31.2: `random.categorical` under the keys that `random.rs` tells.
@@ -39,8 +51,7 @@ fn draws_are_the_golden_ones() {
 
 #[test]
 fn top_p_keeps_the_golden_count() {
-    let settings = SamplingSettings { top_p: 0.9, ..at(1.0, 0) };
-    assert_eq!(candidates(&settings, &OneRow(&golden_row()), 0, &mut Vec::new()).len(), 23);
+    assert_eq!(top_p_of(&golden_row(), 0.9).len(), 23);
 }
 
 #[test]
@@ -94,20 +105,10 @@ fn broken_logits_are_refused() {
     assert_eq!(sample(&SamplingSettings::GREEDY, &nan, &[], 0), Err(SampleError::NotANumber));
 }
 
-#[test]
-fn settings_out_of_range_are_refused() {
-    for temperature in [-0.1, f32::NAN, f32::INFINITY] {
-        assert!(Sampler::new(at(temperature, 0)).is_err(), "{temperature}");
-    }
-}
-
 /// The order of the filters, by sorting and masking everything; slow and plain.
 fn kept_plainly(settings: &SamplingSettings, row: &[f32]) -> Vec<bool> {
     let mut order: Vec<usize> = (0..row.len()).collect();
     order.sort_by(|a, b| row[*b].total_cmp(&row[*a]).then(a.cmp(b)));
-    if settings.top_k > 0 {
-        order.truncate(settings.top_k as usize);
-    }
     let weight = |i: &usize| (f64::from(row[*i]) - f64::from(row[order[0]])).exp();
     let total: f64 = order.iter().map(weight).sum();
     let mut mass = 0.0;
@@ -116,7 +117,11 @@ fn kept_plainly(settings: &SamplingSettings, row: &[f32]) -> Vec<bool> {
         mass += weight(i);
         is_kept
     });
-    let kept: Vec<usize> = n.filter(|i| row[**i] >= row[order[0]] + settings.min_p.ln()).copied().collect();
+    let mut kept: Vec<usize> =
+        n.filter(|i| row[**i] >= row[order[0]] + settings.min_p.ln()).copied().collect();
+    if settings.top_k > 0 {
+        kept.truncate(settings.top_k as usize);
+    }
     (0..row.len()).map(|i| kept.contains(&i)).collect()
 }
 
@@ -140,7 +145,7 @@ proptest! {
     #[test]
     fn a_draw_is_the_plain_gumbel_argmax(settings in settings(), row in rows(), step in 0_u64..1000) {
         let found = sample(&settings, &row, &[], step).expect("finite logits");
-        let draw = Draw::new(settings.seed, step, row.len() as u32);
+        let draw = Draw::new(Key::new(settings.seed, step), row.len() as u32);
         let largest = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let score = |i: usize| (row[i] - largest) / settings.temperature + gumbel(draw.word(i as u32));
         let kept = kept_plainly(&settings, &row);
@@ -150,8 +155,7 @@ proptest! {
 
     #[test]
     fn top_p_keeps_its_mass_and_no_more(row in rows(), top_p in 0.01_f32..0.999) {
-        let settings = SamplingSettings { top_p, ..at(1.0, 0) };
-        let kept = candidates(&settings, &OneRow(&row), 0, &mut Vec::new());
+        let kept = top_p_of(&row, top_p);
         let total: f64 = row.iter().map(|x| f64::from(*x).exp()).sum();
         let mass = |part: &[(u32, f32)]| part.iter().map(|(_, x)| f64::from(*x).exp()).sum::<f64>() / total;
         // f32 exponentials in the log-sum-exp: a relative 1e-6.
@@ -167,13 +171,14 @@ proptest! {
 
     #[test]
     fn the_same_seed_draws_the_same_token(row in rows(), settings in settings(), step in 0_u64..100) {
-        let mut sampler = Sampler::new(settings.clone()).expect("settings in range");
+        let mut chain = Chain::new(&settings.clone().into()).expect("settings in range");
         let logits = OneRow(&row);
+        let mut at = |step| chain.choose(&super::at(&logits, &[], step), &Edits::none()).map(|it| it.token_id);
         // What was drawn before changes nothing.
         for other in 0..3 {
-            sampler.sample(&logits, 0, &[], other).expect("finite logits");
+            at(other).expect("finite logits");
         }
-        prop_assert_eq!(sampler.sample(&logits, 0, &[], step), sample(&settings, &row, &[], step));
+        prop_assert_eq!(at(step), sample(&settings, &row, &[], step));
     }
 }
 

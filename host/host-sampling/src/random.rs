@@ -15,19 +15,51 @@ const BELOW_ONE: f32 = 1.0 - f32::EPSILON / 2.0;
 /// No Gumbel value exceeds this: it is the value at [`BELOW_ONE`], rounded up.
 pub(crate) const GUMBEL_LIMIT: f32 = 16.636;
 
+/// The key of random numbers: a function of (seed, position), and of how often it was split.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key([u32; 2]);
+
+impl Key {
+    /// The key of a row's token number `step` (its first generated token is 0).
+    pub(crate) fn new(seed: u64, step: u64) -> Self {
+        let key = seed ^ step.wrapping_add(1).wrapping_mul(GOLDEN);
+        Key([(key >> 32) as u32, key as u32])
+    }
+
+    /// Two keys of their own: words 0 and 1, and words 2 and 3, of a draw over four.
+    pub(crate) fn split(self) -> (Key, Key) {
+        let draw = Draw::new(self, 4);
+        (Key([draw.word(0), draw.word(1)]), Key([draw.word(2), draw.word(3)]))
+    }
+
+    /// One number in [0, 1).
+    pub(crate) fn uniform(self) -> f32 {
+        uniform(Draw::new(self, 1).word(0))
+    }
+}
+
+/// Counters of a draw end below the vocabulary's size, so that these words are nobody else's.
+const BESIDE_DRAWS: u32 = u32::MAX;
+
+/// The random word number `draw` of a position, for whoever chooses beside the chain.
+///
+/// A function of its arguments alone, and of none of the words that draws of the same seed use.
+pub fn random_u32(seed: u64, step: u64, draw: u32) -> u32 {
+    threefry(Key::new(seed, step).0, [draw, BESIDE_DRAWS])[0]
+}
+
 /// The words of one draw over `n` entries.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draw {
-    key: [u32; 2],
+    key: Key,
     /// Entries: one word each.
     n: u32,
 }
 
 impl Draw {
-    /// The draw of a row's token number `step` (its first generated token is 0).
-    pub(crate) fn new(seed: u64, step: u64, n: u32) -> Self {
-        let key = draw_key(seed, step);
-        Draw { key: [(key >> 32) as u32, key as u32], n }
+    /// The draw of this key over `n` entries.
+    pub(crate) fn new(key: Key, n: u32) -> Self {
+        Draw { key, n }
     }
 
     /// The word of entry `i`.
@@ -38,17 +70,13 @@ impl Draw {
         let half = self.n / 2;
         let upper = half + self.n % 2;
         if i < half {
-            threefry(self.key, [i, i + upper])[0]
+            threefry(self.key.0, [i, i + upper])[0]
         } else if i < upper {
-            threefry(self.key, [i, 0])[0]
+            threefry(self.key.0, [i, 0])[0]
         } else {
-            threefry(self.key, [i - upper, i])[1]
+            threefry(self.key.0, [i - upper, i])[1]
         }
     }
-}
-
-fn draw_key(seed: u64, step: u64) -> u64 {
-    seed ^ step.wrapping_add(1).wrapping_mul(GOLDEN)
 }
 
 /// A word as a number in [0, 1).
@@ -100,13 +128,14 @@ mod tests {
             ((1234, 7), 0xf1bb_cdcb_fa53_e47a_u64),
         ];
         for ((seed, step), expected) in cases {
-            assert_eq!(draw_key(seed, step), expected, "seed {seed}, step {step}");
+            let Key([high, low]) = Key::new(seed, step);
+            assert_eq!(u64::from(high) << 32 | u64::from(low), expected, "seed {seed}, step {step}");
         }
     }
 
     #[test]
     fn the_first_uniforms_are_those_of_mlx() {
-        let draw = Draw::new(0, 0, 4);
+        let draw = Draw::new(Key::new(0, 0), 4);
         let expected = [0.253_124, 0.986_508, 0.685_088, 0.627_734];
         for (i, expected) in expected.into_iter().enumerate() {
             let found = uniform(draw.word(i as u32));
