@@ -5,6 +5,7 @@
 
 mod dtype;
 mod numeric;
+pub mod quant;
 mod report;
 mod sampling;
 mod vocabulary;
