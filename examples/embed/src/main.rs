@@ -106,9 +106,11 @@ fn generate(
     prompt: &str,
 ) -> Result<(), Box<Report>> {
     let prompt_ids = told(tokenizer.encode(prompt, true, true))?;
+    let mut sampling = composition.sampling().with_seed(0);
+    told(tokenizer.resolve_chain(&mut sampling))?;
     let request = Request {
         stop_token_ids: tokenizer.stop_ids().to_vec(),
-        ..Request::new(prompt_ids, composition.serve().max_tokens, composition.sampling().with_seed(0))
+        ..Request::new(prompt_ids, composition.serve().max_tokens, sampling)
     };
     told(engine.submit(request))?;
     let mut words = Detokenizer::new(Arc::clone(tokenizer), true);

@@ -182,6 +182,36 @@ pub(crate) struct SamplingArgs {
     /// How many of the last tokens the penalty looks at; 0 looks at all [default: the profile's]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     pub(crate) repetition_context_tokens: Option<u32>,
+    /// Make tokens that were seen less likely, once each; 0 changes nothing [default: the profile's]
+    #[arg(long, value_name = "X", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) presence_penalty: Option<f32>,
+    /// How many of the last tokens that penalty looks at; 0 looks at all [default: the profile's]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    pub(crate) presence_context_tokens: Option<u32>,
+    /// Make tokens that were seen less likely, for each time; 0 changes nothing [default: the profile's]
+    #[arg(long, value_name = "X", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: Option<f32>,
+    /// How many of the last tokens that penalty looks at; 0 looks at all [default: the profile's]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    pub(crate) frequency_context_tokens: Option<u32>,
+    /// Make tokens that would lengthen a repetition less likely; 0 changes nothing [default: the profile's]
+    #[arg(long, value_name = "X", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) dry_multiplier: Option<f32>,
+    /// How that grows with each token of the repetition [default: the profile's]
+    #[arg(long, value_name = "X", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) dry_base: Option<f32>,
+    /// Repetitions shorter than this cost nothing [default: the profile's]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    pub(crate) dry_allowed_length: Option<u32>,
+    /// How many of the last tokens DRY looks at; 0 looks at all [default: the profile's]
+    #[arg(long, value_name = "N", help_heading = SAMPLING)]
+    pub(crate) dry_context_tokens: Option<u32>,
+    /// How often the most likely tokens are dropped; 0 never [default: the profile's]
+    #[arg(long, value_name = "P", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) xtc_probability: Option<f32>,
+    /// Which tokens that takes for likely, up to 0.5 [default: the profile's]
+    #[arg(long, value_name = "P", help_heading = SAMPLING, allow_negative_numbers = true)]
+    pub(crate) xtc_threshold: Option<f32>,
     /// Seed of the draws: the same seed, the same answer [default: another each time]
     #[arg(long, value_name = "N", help_heading = SAMPLING)]
     pub(crate) seed: Option<u64>,

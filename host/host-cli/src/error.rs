@@ -47,6 +47,8 @@ pub(crate) enum CliError {
     PromptEncoding,
     #[error("`{flag}` is {found}")]
     Value { flag: &'static str, expected: &'static str, found: String },
+    #[error("`{flag}` has nothing to act on: the profile gives a sampling chain")]
+    FlagBesideChain { flag: &'static str },
     #[error("a folder of {what} is not there")]
     NoFolder { what: &'static str, path: PathBuf, flag: &'static str, variable: &'static str },
     #[error("`{path}` cannot be {act}", path = .path.display())]
@@ -75,6 +77,10 @@ impl Reported for CliError {
             CliError::NoSource { .. } => Report::new("usage.no-source", text)
                 .expected("a profile with [source], or --model SOURCE beside it")
                 .mend("name the model with --model"),
+            CliError::FlagBesideChain { flag } => Report::new("usage.flag-beside-chain", text)
+                .expected("a profile with the flat keys under [sampling]")
+                .found(*flag)
+                .mend("leave the flag out, or change the chain in the profile"),
             CliError::NoPrompt => Report::new("usage.no-prompt", text)
                 .expected("a prompt as the last argument, on standard input, or --prompt-ids")
                 .mend("tenon generate --model SOURCE \"What is a tenon?\""),

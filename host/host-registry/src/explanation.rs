@@ -2,13 +2,14 @@
 
 use std::fmt;
 
-use host_core::{Report, Reported};
+use host_core::{Report, Reported, Sampler};
 use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
 
 use crate::composition::Composition;
 use crate::decision::{Candidate, Decision};
+use crate::profile::line;
 use crate::setting::Setting;
 
 /// Why a model is served as it is, or why it is not.
@@ -26,6 +27,8 @@ pub struct Explanation {
     pub parts: Vec<PartLine>,
     /// Its options, each with its origin.
     pub settings: Vec<Setting>,
+    /// The samplers of a request that says nothing of them, in the order in which they act.
+    pub sampling: Vec<Sampler>,
     /// The composition's hash, all 64 digits.
     pub composition: Option<String>,
     /// The graph that the plugin built.
@@ -78,6 +81,7 @@ impl Explanation {
             profile: chosen.ok().map(|loaded| loaded.id().to_owned()),
             parts: Vec::new(),
             settings: Vec::new(),
+            sampling: Vec::new(),
             composition: None,
             graph: None,
             memory: None,
@@ -109,6 +113,7 @@ impl Explanation {
             named("loop", composition.decoding_loop()),
         ];
         self.settings = composition.settings().to_vec();
+        self.sampling = composition.sampling().samplers();
         self.composition = Some(composition.hash().to_string());
         self
     }
@@ -159,6 +164,16 @@ impl fmt::Display for Explanation {
         }
         for setting in &self.settings {
             writeln!(f, "  {setting}")?;
+        }
+        if self.composition.is_some() {
+            writeln!(f, "sampling")?;
+            for sampler in &self.sampling {
+                writeln!(f, "  {}", line(sampler))?;
+            }
+            // Temperature 0 is the one end that draws nothing.
+            if !matches!(self.sampling.last(), Some(Sampler::Temperature { temperature: 0.0 })) {
+                writeln!(f, "  draw")?;
+            }
         }
         if let Some(graph) = &self.graph {
             let GraphLine { fingerprint, n_layers, n_nodes, n_vocab } = graph;

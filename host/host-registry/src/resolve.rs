@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::composition::{Composition, config_digest};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
-use crate::profile::{ContextTokens, Profile, Threads, lookup};
+use crate::profile::{ContextTokens, Profile, SamplingDefaults, Threads, flat_values, line, lookup};
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
 use crate::registry::{DeviceFacts, PluginFacts, Registry};
 use crate::select::select_plugin;
@@ -258,12 +258,17 @@ impl<'a> Resolution<'a> {
     /// What requests get where they say nothing. No flag changes it: a request's own flags are the request's.
     fn record_defaults(&mut self) {
         let (sampling, serve) = (&self.profile.sampling, &self.profile.serve);
-        self.record(Key::new("sampling.temperature"), sampling.temperature);
-        self.record(Key::new("sampling.top_k"), sampling.top_k);
-        self.record(Key::new("sampling.top_p"), sampling.top_p);
-        self.record(Key::new("sampling.min_p"), sampling.min_p);
-        self.record(Key::new("sampling.repetition_penalty"), sampling.repetition_penalty);
-        self.record(Key::new("sampling.repetition_context_tokens"), sampling.repetition_context_tokens);
+        match sampling {
+            SamplingDefaults::Flat(settings) => {
+                for (key, value) in flat_values(settings) {
+                    self.record(Key::new(key), value);
+                }
+            }
+            SamplingDefaults::Chain(samplers) => {
+                let lines: Vec<String> = samplers.iter().map(line).collect();
+                self.record(Key::new("sampling.chain"), Value::from(lines));
+            }
+        }
         self.record(Key::new("serve.max_tokens"), serve.max_tokens);
         self.record(Key::new("serve.chat"), serve.chat);
         if let Some(system) = &serve.system {

@@ -70,6 +70,13 @@ impl Decoder {
         }
     }
 
+    /// The bytes that one token stands for, wherever in a text.
+    pub(crate) fn bytes(&self, token: &str) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        spell(&self.steps, Cow::Borrowed(token), &mut bytes);
+        bytes
+    }
+
     /// The text of a whole sequence of tokens.
     pub(crate) fn decode<T: AsRef<str>>(&self, tokens: impl IntoIterator<Item = T>) -> String {
         let mut stream = Stream::new(self);

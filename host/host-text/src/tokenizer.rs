@@ -14,7 +14,7 @@ mod tests;
 use std::borrow::Cow;
 use std::path::Path;
 
-use host_core::Vocabulary;
+use host_core::{Sampler, SamplingChain, Vocabulary};
 
 pub use special::{SpecialToken, SpecialTokens};
 
@@ -132,6 +132,40 @@ impl Tokenizer {
             Model::Pipeline(pipeline) => pipeline.text(id).map(Cow::Owned),
             Model::SentencePiece(pieces) => pieces.text(id).map(Cow::Borrowed),
         }
+    }
+
+    /// The bytes that a token adds to a text, for grammars and other rules over bytes; `None` for an id without a
+    /// token.
+    ///
+    /// Byte-level BPE is spelled byte for byte (`Ġworld` is ` world`), SentencePiece's `▁` is a space and its
+    /// `<0x0A>` one byte. What holds for the start of a text alone is left out, so that tokens can be joined. A
+    /// special token marks structure and gives its name.
+    pub fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        let text = self.token_text(id)?;
+        Some(if self.is_special(id) { text.into_owned().into_bytes() } else { self.decoder.bytes(&text) })
+    }
+
+    /// The ids of the tokens whose bytes hold `text`.
+    pub fn ids_holding(&self, text: &str) -> Vec<u32> {
+        let holds = |id: &u32| {
+            let bytes = self.token_bytes(*id).unwrap_or_default();
+            !text.is_empty() && bytes.windows(text.len()).any(|part| part == text.as_bytes())
+        };
+        (0..self.n_vocab() as u32).filter(holds).collect()
+    }
+
+    /// Puts token ids in a sampling chain where it has texts, and names the ids that XTC never drops: those that
+    /// stop a generation and those that spell a new line.
+    ///
+    /// # Errors
+    /// Those of [`Tokenizer::encode`].
+    pub fn resolve_chain(&self, chain: &mut SamplingChain) -> Result<(), TextError> {
+        chain.resolve(|text| self.ids_holding(text));
+        if chain.samplers.iter().any(|sampler| matches!(sampler, Sampler::Xtc { .. })) {
+            chain.special_ids = self.stop_ids().to_vec();
+            chain.special_ids.extend(self.encode("\n", false, false)?);
+        }
+        Ok(())
     }
 
     /// The id of the token that the vocabulary stores as `text`.

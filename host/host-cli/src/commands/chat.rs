@@ -43,7 +43,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure
     let Opened { composition, tokenizer, mut engine } = open(&host, &args.model, &args.compose)?;
     // Refused now, not after the first message.
     tokenizer.chat_template()?;
-    sampling::settings(&args.sampling, composition.sampling())?;
+    sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
     let system = args.system.clone().or_else(|| composition.serve().system.clone());
     let session = engine.open_session();
     let history = history_file(&host);
@@ -175,7 +175,7 @@ impl Chat<'_> {
             ..Request::new(
                 prompt_ids,
                 sampling::max_tokens(sampling_args, &self.composition),
-                sampling::settings(sampling_args, self.composition.sampling())?,
+                sampling::of_request(sampling_args, self.composition.sampling(), &self.tokenizer)?.chain,
             )
         };
         let stop = sampling::stop_texts(sampling_args, &self.composition);

@@ -4,11 +4,11 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use host_core::{FinishReason, SamplingSettings};
+use host_core::FinishReason;
 use host_engine::{CancelFlag, Request, TokenLogprobs};
 use host_registry::Composition;
 use host_text::Tokenizer;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::{Printer, print_json};
 use crate::answer::{Answer, answer};
@@ -20,7 +20,7 @@ use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::open::{Opened, open};
 use crate::prompt::{Prompt, chat_ids, conversation, raw_ids};
-use crate::sampling;
+use crate::sampling::{self, RequestSampling};
 
 pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
@@ -29,7 +29,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let Opened { composition, tokenizer, mut engine } = open(&host, &args.model, &args.compose)?;
     let opened = started.elapsed();
     let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
-    let settings = sampling::settings(&args.sampling, composition.sampling())?;
+    let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
     let cancel = CancelFlag::new();
     let request = Request {
         stop_token_ids: tokenizer.stop_ids().to_vec(),
@@ -39,7 +39,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
         ..Request::new(
             prompt_ids.clone(),
             sampling::max_tokens(&args.sampling, &composition),
-            settings.clone(),
+            chosen_by.chain.clone(),
         )
     };
     let stop = sampling::stop_texts(&args.sampling, &composition);
@@ -50,7 +50,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     drop(guard);
     let reader_is_gone = printer.is_gone();
     if args.json {
-        print_json(&as_object(&answer, &prompt_ids, &composition, &settings, &tokenizer, opened))?;
+        print_json(&as_object(&answer, &prompt_ids, &composition, &chosen_by, &tokenizer, opened))?;
     } else {
         printer.finish()?;
         show_speed(&answer);
@@ -83,7 +83,7 @@ fn as_object(
     answer: &Answer,
     prompt_ids: &[u32],
     composition: &Composition,
-    settings: &SamplingSettings,
+    chosen_by: &RequestSampling,
     tokenizer: &Tokenizer,
     opened: Duration,
 ) -> Value {
@@ -93,7 +93,7 @@ fn as_object(
         "text": answer.text,
         "finish_reason": answer.finish_reason,
         "composition": composition.hash().to_string(),
-        "sampling": sampling_object(settings),
+        "sampling": chosen_by.object(),
         "timings_ms": {
             "open": milliseconds(opened),
             "prefill": milliseconds(answer.prefill),
@@ -107,21 +107,6 @@ fn as_object(
             positions.map(|(token_id, logprobs)| position(*token_id, logprobs, tokenizer)).collect();
     }
     object
-}
-
-/// Numbers as they were written: `0.7`, not the float32's digits in binary64.
-fn sampling_object(settings: &SamplingSettings) -> Value {
-    let value = json!(settings);
-    let plain = |(name, value): (String, Value)| match value.as_f64() {
-        Some(number) if !value.is_u64() => {
-            (name, json!((number as f32).to_string().parse::<f64>().unwrap_or(number)))
-        }
-        _ => (name, value),
-    };
-    match value {
-        Value::Object(object) => Value::Object(object.into_iter().map(plain).collect::<Map<_, _>>()),
-        other => other,
-    }
 }
 
 fn position(token_id: u32, logprobs: &TokenLogprobs, tokenizer: &Tokenizer) -> Value {
@@ -149,17 +134,4 @@ fn show_speed(answer: &Answer) {
     let speed = answer.tokens_per_second().map_or(String::new(), |speed| format!(", {speed:.0} tokens/s"));
     let first = milliseconds(answer.prefill);
     eprintln!("{}", Style::for_stderr().dim(&format!("{n_tokens} tokens{speed}, first after {first:.0} ms")));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn settings_are_recorded_as_they_were_written() {
-        let settings = SamplingSettings { temperature: 0.7, seed: 1 << 52, ..SamplingSettings::GREEDY };
-        let object = sampling_object(&settings);
-        assert_eq!(object["temperature"].to_string(), "0.7");
-        assert_eq!(object["seed"].to_string(), (1_u64 << 52).to_string());
-    }
 }

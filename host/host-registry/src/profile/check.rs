@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{KvDtype, Predicate, Profile};
+use super::{KvDtype, Predicate, Profile, SamplingDefaults};
 use host_core::Numeric;
 
 /// A value that its type admits and its meaning does not.
@@ -120,8 +120,18 @@ impl Faults {
 
     fn sampling(&mut self, profile: &Profile) {
         // The seed has no range; it belongs to the request.
-        if let Err(error) = profile.sampling.with_seed(0).check() {
-            self.add(&["sampling", error.name], error.expected, error.found.to_string());
+        let error = match &profile.sampling {
+            SamplingDefaults::Flat(settings) => settings.check().err(),
+            SamplingDefaults::Chain(samplers) => samplers.iter().find_map(|sampler| sampler.check().err()),
+        };
+        if let Some(error) = error {
+            match error.sampler {
+                None => self.add(&["sampling", error.name], error.expected, error.found),
+                Some(sampler) => {
+                    let found = format!("{} in `{}` of `{sampler}`", error.found, error.name);
+                    self.add(&["sampling", "chain"], error.expected, found);
+                }
+            }
         }
     }
 

@@ -5,17 +5,20 @@
 
 mod check;
 mod predicate;
+mod sampling;
 mod values;
 
 use std::collections::BTreeMap;
 
-use host_core::{Numeric, SamplingSettings};
+use host_core::Numeric;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
+pub use sampling::SamplingDefaults;
+pub(crate) use sampling::{flat_values, line};
 pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
 
 /// The schema version that this build reads.
@@ -113,40 +116,6 @@ pub struct Kv {
 pub struct Kernels {
     /// Each must exist on the device.
     pub require: Vec<String>,
-}
-
-/// The sampling settings of a request that gives none; the words are those of [`SamplingSettings`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SamplingDefaults {
-    /// 0 takes the most likely token.
-    pub temperature: f32,
-    /// 0 keeps all.
-    pub top_k: u32,
-    /// 1 keeps all.
-    pub top_p: f32,
-    /// 0 keeps all.
-    pub min_p: f32,
-    /// 1 changes nothing.
-    pub repetition_penalty: f32,
-    /// 0 looks at all tokens.
-    pub repetition_context_tokens: u32,
-}
-
-impl SamplingDefaults {
-    /// The settings of a request with this seed.
-    pub fn with_seed(&self, seed: u64) -> SamplingSettings {
-        SamplingSettings {
-            temperature: self.temperature,
-            top_k: self.top_k,
-            top_p: self.top_p,
-            min_p: self.min_p,
-            repetition_penalty: self.repetition_penalty,
-            repetition_context_tokens: self.repetition_context_tokens,
-            seed,
-            ..SamplingSettings::GREEDY
-        }
-    }
 }
 
 /// What a request gets where it says nothing.

@@ -28,7 +28,7 @@ fn the_canonical_text_is_this_and_its_hash_that() {
     // The digest of that text by another program, without the system message, `fast` and `f16`.
     assert_eq!(
         plain().hash().to_string(),
-        "f5feaaac22a43798ec66ec3d506015a51d31f4e8dc7400b105cf922db629ff5d"
+        "80925f337a092cae0bd05eb250c151d6a8a7a6edf9d1cab2665f8301817958db"
     );
 }
 
@@ -71,6 +71,9 @@ fn whatever_differs_changes_the_hash() {
         ("min_p = 0.0", "min_p = 0.1"),
         ("repetition_penalty = 1.0", "repetition_penalty = 1.1"),
         ("repetition_context_tokens = 64", "repetition_context_tokens = 65"),
+        ("xtc_probability = 0.0", "xtc_probability = 0.5"),
+        ("presence_penalty = 0.0", "presence_penalty = 0.1"),
+        ("dry_sequence_breakers = [\"\\n\"", "dry_sequence_breakers = [\"x\""),
         ("max_tokens = 32", "max_tokens = 33"),
         ("chat = true", "chat = false"),
         ("chat = true", "chat = true\nsystem = \"none\""),

@@ -57,8 +57,19 @@ temperature = 0.2
 top_k = 40
 top_p = 0.9
 min_p = 0.0
+xtc_probability = 0.0           # share of steps; 0 never
+xtc_threshold = 0.1             # probability
 repetition_penalty = 1.0
 repetition_context_tokens = 64
+presence_penalty = 0.0          # subtracted from logits of seen tokens, once
+presence_context_tokens = 20    # tokens; 0 looks at all
+frequency_penalty = 0.0         # subtracted from logits of seen tokens, for each time
+frequency_context_tokens = 20   # tokens; 0 looks at all
+dry_multiplier = 0.0            # subtracted at the allowed length; 0 changes nothing
+dry_base = 1.75                 # factor for each further token
+dry_allowed_length = 2          # tokens
+dry_context_tokens = 0          # tokens; 0 looks at all
+dry_sequence_breakers = ["\n", ":", "\"", "*"]
 
 [serve]
 max_tokens = 32

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use host_core::Numeric;
+use host_core::{Breaker, Numeric, Sampler, SamplingSettings};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -107,18 +107,30 @@ fn kv() -> impl Strategy<Value = Kv> {
 }
 
 fn sampling() -> impl Strategy<Value = SamplingDefaults> {
-    (0f32..5.0, any::<u32>(), 0.001f32..=1.0, 0f32..=1.0, 0.001f32..9.0, any::<u32>()).prop_map(
-        |(temperature, top_k, top_p, min_p, repetition_penalty, repetition_context_tokens)| {
-            SamplingDefaults {
+    let flat = (0f32..5.0, any::<u32>(), 0.001f32..=1.0, 0f32..=1.0, 0.001f32..9.0, any::<u32>()).prop_map(
+        |(temperature, top_k, top_p, min_p, penalty, context_tokens)| {
+            SamplingDefaults::Flat(Box::new(SamplingSettings {
                 temperature,
                 top_k,
                 top_p,
                 min_p,
-                repetition_penalty,
-                repetition_context_tokens,
-            }
+                repetition_penalty: penalty,
+                repetition_context_tokens: context_tokens,
+                presence_penalty: penalty - 4.0,
+                dry_sequence_breakers: vec![Breaker::Text("\n".into()), Breaker::Id(top_k)],
+                ..SamplingSettings::GREEDY
+            }))
         },
-    )
+    );
+    let sampler = prop_oneof![
+        (0.001f32..=1.0).prop_map(|p| Sampler::TopP { p }),
+        (0f32..3.0).prop_map(|temperature| Sampler::Temperature { temperature }),
+        (0u32..100).prop_map(|k| Sampler::TopK { k }),
+        (0f32..9.0, 0f32..1.0).prop_map(|(tau, eta)| Sampler::MirostatV2 { tau, eta }),
+        (-9f32..9.0, any::<u32>()).prop_map(|(number, id)| Sampler::LogitBias { bias: vec![(id, number)] }),
+        Just(Sampler::HlgOetf),
+    ];
+    prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)]
 }
 
 fn limits() -> impl Strategy<Value = Limits> {

@@ -1,7 +1,9 @@
 //! Every way in which one file can fail to be a profile.
 
+use host_core::Sampler;
+
 use super::{FILE, PROFILE, edited, table};
-use crate::{LoadedProfile, ProfileError};
+use crate::{LoadedProfile, ProfileError, ProfileSet};
 
 fn refused(text: &str) -> Vec<ProfileError> {
     LoadedProfile::parse(FILE, text).map(|loaded| loaded.id().to_owned()).expect_err("the text is refused")
@@ -95,7 +97,7 @@ fn a_value_without_meaning_is_refused_at_its_place() {
         ("temperature that is no number", "temperature = 0.2", "temperature = nan"),
         ("top_p of 0", "top_p = 0.9", "top_p = 0"),
         ("min_p above 1", "min_p = 0.0", "min_p = 1.5"),
-        ("penalty of 0", "repetition_penalty = 1.0", "repetition_penalty = 0"),
+        ("negative penalty", "repetition_penalty = 1.0", "repetition_penalty = -0.1"),
         ("no tokens", "max_tokens = 32", "max_tokens = 0"),
         ("empty system message", "chat = true", "chat = true\nsystem = \"\""),
         ("empty stop text", "[\"</s>\"]", "[\"\"]"),
@@ -126,4 +128,38 @@ fn a_place_counts_characters_and_ends_with_its_line() {
     let multi = edited(&[("\"A tiny llama\"", "\"\"\"\nA\ntiny\"\"\"")]);
     let place = host_core::Reported::report(&refused(&multi)[0]).place.unwrap();
     assert_eq!((place.line, place.excerpt.as_deref(), place.width), (Some(3), Some("about = \"\"\""), 3));
+}
+
+/// The profile with this in place of the flat sampling keys.
+fn with_sampling(table: &str) -> String {
+    let (head, rest) = PROFILE.split_once("[sampling]").expect("a sampling table");
+    let (_, tail) = rest.split_once("[serve]").expect("a serve table");
+    format!("{head}[sampling]\n{table}\n[serve]{tail}")
+}
+
+#[test]
+fn a_chain_takes_the_place_of_the_flat_keys() {
+    let text = with_sampling(
+        "chain = [{ sampler = \"temperature\", temperature = 0.7 }, { sampler = \"min_p\", p = 0.05, min_keep = 1 }]",
+    );
+    let set = ProfileSet::from_texts([(FILE.to_owned(), text)]).expect("a sound profile");
+    let sampling = &set.by_id("tiny").expect("it is there").profile().sampling;
+    assert_eq!(
+        sampling.with_seed(3).samplers,
+        [Sampler::Temperature { temperature: 0.7 }, Sampler::MinP { p: 0.05, min_keep: 1 }]
+    );
+    assert!(sampling.flat().is_none());
+}
+
+#[test]
+fn faults_of_a_chain_are_named() {
+    let cases = [
+        ("beside a flat key", "top_k = 3\nchain = []"),
+        ("unknown sampler", "chain = [{ sampler = \"top_q\", p = 0.9 }]"),
+        ("unknown parameter", "chain = [{ sampler = \"top_p\", p = 0.9, k = 1 }]"),
+        ("missing parameter", "chain = [{ sampler = \"min_p\", p = 0.9 }]"),
+        ("out of range", "chain = [{ sampler = \"top_k\", k = 3 }, { sampler = \"top_p\", p = 0 }]"),
+    ];
+    let reports = cases.iter().map(|(name, table)| ((*name).to_owned(), refused(&with_sampling(table))));
+    snapshot!(table(reports));
 }

@@ -4,7 +4,7 @@
 use std::str::FromStr;
 use std::sync::Arc;
 
-use host_core::{Reported, Vocabulary};
+use host_core::{Breaker, Reported, Sampler, SamplingChain, Vocabulary};
 use proptest::prelude::*;
 
 use crate::{Detokenizer, TextError, Tokenizer};
@@ -323,4 +323,43 @@ fn a_stream_holds_back_half_a_character() {
     assert_eq!(stream.push(tokenizer.id("ð").unwrap()), None);
     assert_eq!(stream.flush().as_deref(), Some("\u{fffd}"));
     assert_eq!(stream.flush(), None);
+}
+
+#[test]
+fn the_bytes_of_tokens_are_those_of_the_text() {
+    let text = "ab c é\nab aé\u{1F980}";
+    for (vocabulary, prefix) in [(sentence_piece(), " "), (byte_level(), "")] {
+        let tokenizer = Tokenizer::from_vocabulary(&vocabulary).unwrap();
+        let ids = tokenizer.encode(text, false, false).unwrap();
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| tokenizer.token_bytes(*id).unwrap()).collect();
+        assert_eq!(String::from_utf8(bytes).unwrap(), format!("{prefix}{text}"), "{}", vocabulary.model);
+        assert_eq!(tokenizer.token_bytes(u32::MAX), None);
+    }
+    let pieces = Tokenizer::from_vocabulary(&sentence_piece()).unwrap();
+    assert_eq!(pieces.token_bytes(3 + 0xF0), Some(vec![0xF0]), "a byte token is its byte");
+    assert_eq!(pieces.token_bytes(2), Some(b"</s>".to_vec()), "a special token gives its name");
+    let expected: Vec<u32> = ["\n", "\n\n", "<0x0A>"].iter().map(|text| pieces.id(text).unwrap()).collect();
+    let mut found = pieces.ids_holding("\n");
+    found.sort_by_key(|id| expected.iter().position(|other| other == id));
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_chain_gets_the_ids_of_its_texts() {
+    let tokenizer = Tokenizer::from_vocabulary(&sentence_piece()).unwrap();
+    let dry = Sampler::Dry {
+        multiplier: 1.0,
+        base: 2.0,
+        allowed_length: 2,
+        context_tokens: 0,
+        sequence_breakers: vec![Breaker::Text("é".into())],
+    };
+    let xtc = Sampler::Xtc { probability: 0.5, threshold: 0.1 };
+    let mut chain = SamplingChain { samplers: vec![dry, xtc], special_ids: Vec::new(), seed: 0 };
+    tokenizer.resolve_chain(&mut chain).unwrap();
+    let Sampler::Dry { sequence_breakers, .. } = &chain.samplers[0] else { panic!("the first is DRY") };
+    let ids = ["é▁", "é"].map(|text| Breaker::Id(tokenizer.id(text).unwrap()));
+    assert_eq!(*sequence_breakers, ids);
+    assert!(chain.special_ids.contains(&2), "the end of sequence");
+    assert!(chain.special_ids.contains(&tokenizer.id("\n").unwrap()), "the new line");
 }
