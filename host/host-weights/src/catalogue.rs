@@ -125,6 +125,15 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
+    /// The dtype of its numbers: the stored one, or that of the scales where it is stored as codes. Small floats
+    /// count as BF16, which holds each of them.
+    pub fn number_dtype(&self) -> DType {
+        match self.encoding {
+            Encoding::Dense(dtype) | Encoding::Affine { scale_dtype: dtype, .. } => dtype,
+            Encoding::FloatGroups { .. } => DType::BF16,
+        }
+    }
+
     /// Logical elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()
@@ -152,6 +161,11 @@ impl Catalogue {
     /// Where the tensor of that name stands in [`Catalogue::iter`].
     pub(crate) fn position(&self, name: &str) -> Option<usize> {
         self.tensors.binary_search_by(|tensor| tensor.name.as_str().cmp(name)).ok()
+    }
+
+    /// The tensors, by name.
+    pub(crate) fn tensors(&self) -> &[TensorInfo] {
+        &self.tensors
     }
 
     /// The tensors, by name.

@@ -5,6 +5,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use host_core::quant::QuantError;
 use host_core::{DType, Report, Reported};
 
 use crate::export::ExportFault;
@@ -101,6 +102,17 @@ pub enum WeightsError {
         /// Its dtype.
         found: DType,
     },
+    /// A tensor to be quantised holds an infinity, NaN, or a number beyond what a scale can hold.
+    #[error("tensor `{tensor}` cannot be quantised: row {row} holds a number that no scale can hold")]
+    NotFinite {
+        /// The tensor.
+        tensor: String,
+        /// The row.
+        row: usize,
+    },
+    /// A scheme that a tensor cannot take.
+    #[error("a tensor cannot be quantised as asked")]
+    Scheme(#[from] QuantError),
     /// A model folder cannot be written.
     #[error("cannot write `{}`", folder.display())]
     Export {
@@ -143,6 +155,10 @@ impl Reported for WeightsError {
                 .expected("F32, F16 or BF16")
                 .found(found.to_string())
                 .mend("convert the checkpoint to one of these dtypes"),
+            WeightsError::NotFinite { .. } => Report::new("weights.not-finite", self.to_string())
+                .expected("finite numbers, within the range of the tensor's dtype")
+                .mend("keep this tensor as it is, or mend the checkpoint"),
+            WeightsError::Scheme(source) => source.report(),
             WeightsError::Export { folder, source } => inside(folder, source),
         }
     }

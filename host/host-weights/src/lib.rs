@@ -10,6 +10,7 @@
 mod catalogue;
 mod checkpoint;
 mod config;
+mod encode;
 mod error;
 pub mod export;
 pub mod gguf;

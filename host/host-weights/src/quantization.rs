@@ -19,7 +19,7 @@ pub(crate) const AFFINE_BITS: [u8; 6] = [2, 3, 4, 5, 6, 8];
 pub(crate) const AFFINE_GROUP_SIZES: [usize; 4] = [16, 32, 64, 128];
 
 /// The key of the block, and the one that transformers gives it.
-const BLOCK_KEYS: [&str; 2] = ["quantization", "quantization_config"];
+pub(crate) const BLOCK_KEYS: [&str; 2] = ["quantization", "quantization_config"];
 const FIELDS: [&str; 3] = ["bits", "group_size", "mode"];
 
 /// How one module is quantised.

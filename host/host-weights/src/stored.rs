@@ -2,11 +2,14 @@
 
 use std::convert::Infallible;
 
+use host_core::DType;
+
 use crate::catalogue::{Encoding, TensorInfo};
+use crate::encode::Coded;
 use crate::error::WeightsError;
 use crate::mapping::{Extent, MappedFile};
 use crate::tensor::{
-    AffineBlock, AffineTensor, DenseTensor, FloatGroupsTensor, RowOrder, Shift, Tensor, Triple,
+    AffineBlock, AffineTensor, Bytes, DenseTensor, FloatGroupsTensor, RowOrder, Shift, Tensor, Triple,
 };
 
 /// The places of one tensor's parts. Their lengths fit the tensor's shape and encoding.
@@ -20,6 +23,13 @@ pub(crate) enum Stored {
     FloatGroups { codes: Extent, scales: Extent },
     /// GGUF blocks.
     Blocks { at: Extent, kind: AffineBlock, order: RowOrder },
+    /// To be encoded when it is taken.
+    Recoded {
+        /// The tensor as the file has it.
+        from: Box<(TensorInfo, Stored)>,
+        /// What its numbers are held in.
+        dtype: DType,
+    },
 }
 
 /// What a checkpoint's headers say.
@@ -30,12 +40,17 @@ pub(crate) struct Contents {
 }
 
 impl Stored {
-    /// All places.
-    pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> {
-        let parts = match *self {
+    /// All places in files.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = Extent> + use<> {
+        let mut stored = self;
+        while let Stored::Recoded { from, .. } = stored {
+            stored = &from.1;
+        }
+        let parts = match *stored {
             Stored::Dense { at, .. } | Stored::Blocks { at, .. } => [Some(at), None, None],
             Stored::Triple { codes, scales, biases } => [Some(codes), Some(scales), Some(biases)],
             Stored::FloatGroups { codes, scales } => [Some(codes), Some(scales), None],
+            Stored::Recoded { .. } => unreachable!("the loop ends at what a file has"),
         };
         parts.into_iter().flatten()
     }
@@ -69,12 +84,14 @@ impl Stored {
                 Stored::Triple { codes, scales, biases },
                 Encoding::Affine { bits, group_size, scale_dtype, .. },
             ) => {
-                let (codes, scales, biases) = (bytes(*codes)?, bytes(*scales)?, bytes(*biases)?);
+                let [codes, scales, biases] =
+                    [bytes(*codes)?, bytes(*scales)?, bytes(*biases)?].map(Bytes::Mapped);
                 let triple = Triple { bits, group_size, scale_dtype, codes, scales, biases };
                 Tensor::Affine(AffineTensor::from_triple(shape, triple))
             }
             (Stored::FloatGroups { codes, scales }, Encoding::FloatGroups { mode, .. }) => {
-                Tensor::FloatGroups(FloatGroupsTensor::new(shape, mode, bytes(*codes)?, bytes(*scales)?))
+                let [codes, scales] = [bytes(*codes)?, bytes(*scales)?].map(Bytes::Mapped);
+                Tensor::FloatGroups(FloatGroupsTensor::new(shape, mode, codes, scales))
             }
             (Stored::Blocks { at, kind, order }, Encoding::Affine { .. }) => {
                 Tensor::Affine(AffineTensor::from_blocks(shape, *kind, bytes(*at)?, *order))
@@ -83,5 +100,21 @@ impl Stored {
                 unreachable!("the readers pair {stored:?} with its encoding, not {encoding:?}")
             }
         })
+    }
+}
+
+/// A view over parts that an encoder made.
+pub(crate) fn view_of_coded<'a>(info: &'a TensorInfo, coded: &Coded) -> Tensor<'a> {
+    let [codes, scales, biases] =
+        [&coded.codes, &coded.scales, &coded.biases].map(|part| Bytes::Made(part.clone()));
+    match info.encoding {
+        Encoding::Affine { bits, group_size, scale_dtype, .. } => {
+            let triple = Triple { bits, group_size, scale_dtype, codes, scales, biases };
+            Tensor::Affine(AffineTensor::from_triple(&info.shape, triple))
+        }
+        Encoding::FloatGroups { mode, .. } => {
+            Tensor::FloatGroups(FloatGroupsTensor::new(&info.shape, mode, codes, scales))
+        }
+        Encoding::Dense(_) => unreachable!("a scheme never encodes to plain numbers"),
     }
 }

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::Path;
 
 use host_core::DType;
+use host_core::quant::Scheme;
 use host_weights::tensor::AffineBlock;
-use host_weights::{Checkpoint, Encoding, Tensor, write_model_folder};
+use host_weights::{Checkpoint, Encoding, Tensor, TensorInfo, write_model_folder};
 use serde_json::json;
 use support::{ARRAY, Gguf, TEXT, array, code_of, fixtures, text};
 
@@ -197,4 +198,50 @@ fn nothing_is_left_of_a_folder_that_could_not_be_written() {
     let error = write_model_folder(&checkpoint, &out, &mut |_, _| {}).expect_err("the source has changed");
     assert_eq!(code_of(&error), "weights.file-changed");
     assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1, "only the source is there");
+}
+
+/// Numbers of every row, as bits.
+fn all_numbers(checkpoint: &Checkpoint, name: &str) -> Vec<u32> {
+    let tensor = checkpoint.tensor(name).expect("a tensor");
+    let mut row = vec![0.0; tensor.cols()];
+    let rows = 0..tensor.rows();
+    rows.flat_map(|at| {
+        tensor.dequantise_row(at, &mut row).expect("numbers");
+        bits(&row)
+    })
+    .collect()
+}
+
+#[test]
+fn a_quantised_checkpoint_is_what_the_folder_written_from_it_is() {
+    let parent = tempfile::tempdir().expect("a temporary folder");
+    let open = || Checkpoint::open(&fixtures().join("tiny-mlx-q8-g64")).expect("a checkpoint");
+    // Every form in turn over the matrices; what is no matrix is kept.
+    let affine = |bits| Scheme::Affine { bits, group_size: 32 };
+    let forms = [affine(4), Scheme::Mxfp4, affine(4), affine(3), Scheme::Keep, Scheme::Mxfp8, Scheme::Nvfp4];
+    let mut forms = forms.into_iter().cycle();
+    let is_matrix = |info: &TensorInfo| info.shape.len() == 2;
+    let schemes: Vec<_> = open()
+        .catalogue()
+        .iter()
+        .map(|info| if is_matrix(info) { forms.next().expect("endless") } else { Scheme::Keep })
+        .collect();
+    let quantised = open().quantised(&schemes).expect("each can take its scheme");
+    assert!(quantised.is_recoded());
+    let out = parent.path().join("out");
+    write_model_folder(&quantised, &out, &mut |_, _| {}).expect("a folder");
+    let written = Checkpoint::open(&out).expect("the folder opens");
+    for (found, expected) in written.catalogue().iter().zip(quantised.catalogue()) {
+        assert_eq!((&found.name, &found.shape), (&expected.name, &expected.shape));
+        assert_eq!((found.encoding, found.bytes), (expected.encoding, expected.bytes), "{}", found.name);
+        assert!(all_numbers(&written, &found.name) == all_numbers(&quantised, &found.name), "{}", found.name);
+    }
+    // Schemes given later stand in for those given before.
+    let keep = vec![Scheme::Keep; schemes.len()];
+    let again = written.quantised(&keep).expect("anything can be kept");
+    assert!(!again.is_recoded());
+    let again = quantised.quantised(&keep).expect("anything can be kept");
+    for (found, expected) in again.catalogue().iter().zip(open().catalogue()) {
+        assert_eq!(found, expected);
+    }
 }

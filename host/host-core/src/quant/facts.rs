@@ -23,6 +23,11 @@ pub struct TensorFacts {
 }
 
 impl TensorFacts {
+    /// A tensor of which nothing is known but how it is stored.
+    pub fn unused(name: String, shape: Vec<usize>, dtype: DType) -> Self {
+        TensorFacts { name, shape, dtype, role: Role::Other, layer: None }
+    }
+
     /// Logical elements.
     pub fn elements(&self) -> usize {
         self.shape.iter().product()

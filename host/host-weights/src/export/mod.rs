@@ -82,7 +82,7 @@ pub fn write_model_folder(
     }
     let hidden = hidden_beside(out).ok_or_else(|| fault(ExportFault::NoName))?;
     let plan = plan::plan(checkpoint).map_err(|error| error.at(out))?;
-    let needed = plan.iter().map(|tensor| tensor.bytes).sum();
+    let needed = plan.iter().map(plan::PlannedTensor::bytes).sum();
     let write = || {
         let partial = Partial::create(hidden)?;
         writer::write_shards(checkpoint, &plan, &partial.path, progress)?;

@@ -1,4 +1,4 @@
-//! Which safetensors entries a checkpoint becomes: names, dtypes, shapes and sizes, in the order of the file.
+//! Which safetensors entries a checkpoint becomes: names, dtypes, shapes and sizes, tensor by tensor.
 
 use std::path::Path;
 
@@ -11,13 +11,26 @@ use crate::checkpoint::Checkpoint;
 use crate::error::WeightsError;
 use crate::tensor::{AffineTensor, Tensor};
 
+/// One tensor of the checkpoint with the entries that it becomes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct PlannedTensor {
+    /// Its name in the checkpoint.
+    pub(super) name: String,
+    pub(super) entries: Vec<Planned>,
+}
+
+impl PlannedTensor {
+    /// Bytes of all entries.
+    pub(super) fn bytes(&self) -> u64 {
+        self.entries.iter().map(|entry| entry.bytes).sum()
+    }
+}
+
 /// One entry to write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Planned {
     /// The entry's name.
     pub(super) name: String,
-    /// The checkpoint's tensor that it is a part of.
-    pub(super) tensor: String,
     pub(super) part: Part,
     pub(super) dtype: DType,
     pub(super) shape: Vec<usize>,
@@ -48,26 +61,23 @@ impl PlanError {
     }
 }
 
-/// Plans all entries: wide dtypes first so that each stands aligned, then by name.
-pub(super) fn plan(checkpoint: &Checkpoint) -> Result<Vec<Planned>, PlanError> {
-    let mut entries = Vec::new();
+/// Plans all tensors, in the catalogue's order.
+pub(super) fn plan(checkpoint: &Checkpoint) -> Result<Vec<PlannedTensor>, PlanError> {
+    let mut tensors = Vec::new();
     for info in checkpoint.catalogue() {
-        match info.encoding {
-            Encoding::Dense(dtype) => {
-                entries.push(entry(&info.name, info, Part::Numbers, dtype, info.shape.clone()))
-            }
-            Encoding::Affine { bits, group_size, .. } => {
-                let dtype = scale_dtype(checkpoint, info).map_err(PlanError::Read)?;
-                entries.extend(quantised(info, bits, group_size, dtype, &[Part::Scales, Part::Biases])?);
+        let entries = match info.encoding {
+            Encoding::Dense(dtype) => vec![entry(&info.name, Part::Numbers, dtype, info.shape.clone())],
+            Encoding::Affine { bits, group_size, scale_dtype, offset } => {
+                let dtype = value_dtype(checkpoint, info, scale_dtype, offset).map_err(PlanError::Read)?;
+                quantised(info, bits, group_size, dtype, &[Part::Scales, Part::Biases])?
             }
             Encoding::FloatGroups { mode, group_size } => {
-                entries.extend(quantised(info, mode.bits(), group_size, DType::U8, &[Part::Scales])?);
+                quantised(info, mode.bits(), group_size, DType::U8, &[Part::Scales])?
             }
-        }
+        };
+        tensors.push(PlannedTensor { name: info.name.clone(), entries });
     }
-    entries
-        .sort_by(|a, b| (b.dtype.size_bytes().cmp(&a.dtype.size_bytes())).then_with(|| a.name.cmp(&b.name)));
-    Ok(entries)
+    Ok(tensors)
 }
 
 /// The codes and group values of a quantised matrix.
@@ -89,30 +99,34 @@ fn quantised(
     };
     let cols = info.shape[info.shape.len() - 1];
     let words = cols * usize::from(bits) / 32;
-    let mut entries = vec![entry(&info.name, info, Part::Codes, DType::U32, with_last(words))];
+    let mut entries = vec![entry(&info.name, Part::Codes, DType::U32, with_last(words))];
     for part in values {
         let name = if *part == Part::Scales { "scales" } else { "biases" };
-        entries.push(entry(&format!("{module}.{name}"), info, *part, dtype, with_last(cols / group_size)));
+        entries.push(entry(&format!("{module}.{name}"), *part, dtype, with_last(cols / group_size)));
     }
     Ok(entries)
 }
 
-fn entry(name: &str, info: &TensorInfo, part: Part, dtype: DType, shape: Vec<usize>) -> Planned {
+fn entry(name: &str, part: Part, dtype: DType, shape: Vec<usize>) -> Planned {
     let bytes = shape.iter().product::<usize>() as u64 * dtype.size_bytes() as u64;
-    Planned { name: name.to_owned(), tensor: info.name.clone(), part, dtype, shape, bytes }
+    Planned { name: name.to_owned(), part, dtype, shape, bytes }
 }
 
 /// The dtype that holds scales and biases exactly: the stored one, or F32 where a bias made from a zero point
 /// leaves the range of F16.
-fn scale_dtype(checkpoint: &Checkpoint, info: &TensorInfo) -> Result<DType, WeightsError> {
-    match checkpoint.tensor(&info.name)? {
-        Tensor::Affine(tensor) => {
-            let stored = tensor.scale_dtype();
-            let made = matches!(tensor.offset(), Offset::ZeroPoint(_)) && stored == DType::F16;
-            Ok(if made && !biases_fit_f16(&tensor) { DType::F32 } else { stored })
-        }
-        _ => unreachable!("the catalogue says that the tensor is affine"),
+fn value_dtype(
+    checkpoint: &Checkpoint,
+    info: &TensorInfo,
+    stored: DType,
+    offset: Offset,
+) -> Result<DType, WeightsError> {
+    if offset == Offset::Biases || stored != DType::F16 {
+        return Ok(stored);
     }
+    let Tensor::Affine(tensor) = checkpoint.tensor(&info.name)? else {
+        unreachable!("the catalogue says that the tensor is affine")
+    };
+    Ok(if biases_fit_f16(&tensor) { stored } else { DType::F32 })
 }
 
 fn biases_fit_f16(tensor: &AffineTensor<'_>) -> bool {

@@ -1,7 +1,12 @@
-//! Writes planned entries as safetensors files, row by row.
+//! Writes planned tensors as safetensors files, row by row and one tensor at a time.
+//!
+//! In a file wide dtypes come first so that each entry stands aligned; the entries of one tensor are written
+//! together all the same, each at its place, so that a tensor is taken from the checkpoint once.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use half::{bf16, f16};
@@ -9,7 +14,7 @@ use host_core::DType;
 use serde_json::{Map, Value, json};
 
 use super::io_error;
-use super::plan::{Part, Planned};
+use super::plan::{Part, Planned, PlannedTensor};
 use crate::checkpoint::Checkpoint;
 use crate::error::WeightsError;
 use crate::tensor::{AffineTensor, FloatGroupsTensor, Tensor, pack_row};
@@ -22,12 +27,12 @@ const PROGRESS_STEP_BYTES: u64 = 1 << 20;
 /// Writes one file, or shards with their index.
 pub(super) fn write_shards(
     checkpoint: &Checkpoint,
-    plan: &[Planned],
+    plan: &[PlannedTensor],
     folder: &Path,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), WeightsError> {
     let shards = split(plan, SHARD_LIMIT_BYTES);
-    let total = plan.iter().map(|entry| entry.bytes).sum();
+    let total = plan.iter().map(PlannedTensor::bytes).sum();
     let mut progress = Progress { done: 0, told: 0, total, tell: progress };
     if let [whole] = shards.as_slice() {
         return write_file(checkpoint, whole, &folder.join("model.safetensors"), &mut progress);
@@ -36,18 +41,19 @@ pub(super) fn write_shards(
     for (i, shard) in shards.iter().enumerate() {
         let name = format!("model-{:05}-of-{:05}.safetensors", i + 1, shards.len());
         write_file(checkpoint, shard, &folder.join(&name), &mut progress)?;
-        weight_map.extend(shard.iter().map(|entry| (entry.name.clone(), Value::from(name.clone()))));
+        let entries = shard.iter().flat_map(|tensor| &tensor.entries);
+        weight_map.extend(entries.map(|entry| (entry.name.clone(), Value::from(name.clone()))));
     }
     let index = json!({ "metadata": { "total_size": total }, "weight_map": weight_map });
     write_json(&index, &folder.join("model.safetensors.index.json"))
 }
 
 /// Cuts the plan where a file would pass the limit.
-fn split(plan: &[Planned], limit: u64) -> Vec<&[Planned]> {
+fn split(plan: &[PlannedTensor], limit: u64) -> Vec<&[PlannedTensor]> {
     let mut bytes = 0;
     plan.chunk_by(|before, after| {
-        bytes += before.bytes;
-        let fits = bytes + after.bytes <= limit;
+        bytes += before.bytes();
+        let fits = bytes + after.bytes() <= limit;
         if !fits {
             bytes = 0;
         }
@@ -70,35 +76,52 @@ pub(super) fn write_json(value: &Value, path: &Path) -> Result<(), WeightsError>
 
 fn write_file(
     checkpoint: &Checkpoint,
-    entries: &[Planned],
+    tensors: &[PlannedTensor],
     path: &Path,
     progress: &mut Progress<'_>,
 ) -> Result<(), WeightsError> {
     let io = |source| io_error("write", path, source);
     let mut out = BufWriter::with_capacity(1 << 20, File::create_new(path).map_err(io)?);
-    let header = header(entries);
+    let entries = aligned(tensors);
+    let header = header(&entries);
     out.write_all(&(header.len() as u64).to_le_bytes()).map_err(io)?;
     out.write_all(header.as_bytes()).map_err(io)?;
-    for entry in entries {
-        let tensor = checkpoint.tensor(&entry.tensor)?;
-        write_part(&tensor, entry, &mut out, progress).map_err(io)?;
-        checkpoint.release(&entry.tensor);
+    let data_begin = 8 + header.len() as u64;
+    let begins: HashMap<&str, u64> =
+        entries.iter().map(|(entry, begin)| (entry.name.as_str(), data_begin + begin)).collect();
+    for planned in tensors {
+        let tensor = checkpoint.tensor(&planned.name)?;
+        for entry in &planned.entries {
+            out.seek(SeekFrom::Start(begins[entry.name.as_str()])).map_err(io)?;
+            write_part(&tensor, entry, &mut out, progress).map_err(io)?;
+        }
+        checkpoint.release(&planned.name);
     }
     let file = out.into_inner().map_err(|error| io(error.into_error()))?;
     file.sync_all().map_err(io)
 }
 
+/// The entries of a file with where each begins after the header.
+fn aligned(tensors: &[PlannedTensor]) -> Vec<(&Planned, u64)> {
+    let mut entries: Vec<_> = tensors.iter().flat_map(|tensor| &tensor.entries).collect();
+    entries.sort_by_key(|entry| (Reverse(entry.dtype.size_bytes()), &entry.name));
+    let mut begin = 0;
+    let place = |entry: &'_ Planned| {
+        begin += entry.bytes;
+        begin - entry.bytes
+    };
+    let begins: Vec<u64> = entries.iter().copied().map(place).collect();
+    entries.into_iter().zip(begins).collect()
+}
+
 /// The header's JSON, padded with spaces so that the data stands aligned to eight bytes.
-fn header(entries: &[Planned]) -> String {
+fn header(entries: &[(&Planned, u64)]) -> String {
     let mut map = Map::new();
     map.insert("__metadata__".to_owned(), json!({ "format": "mlx" }));
-    let mut begin = 0;
-    for entry in entries {
-        let end = begin + entry.bytes;
-        let value =
-            json!({ "dtype": entry.dtype.name(), "shape": entry.shape, "data_offsets": [begin, end] });
+    for (entry, begin) in entries {
+        let offsets = [*begin, begin + entry.bytes];
+        let value = json!({ "dtype": entry.dtype.name(), "shape": entry.shape, "data_offsets": offsets });
         map.insert(entry.name.clone(), value);
-        begin = end;
     }
     let mut json = Value::Object(map).to_string();
     while !json.len().is_multiple_of(8) {

@@ -3,6 +3,7 @@
 use host_core::DType;
 
 use super::blocks::AffineBlock;
+use super::bytes::Bytes;
 use super::numbers::{bf16_to_f32, f16_to_f32, words_f32, words_u16};
 use super::order::RowOrder;
 use super::{packed, rows_and_cols};
@@ -29,9 +30,9 @@ pub(crate) struct Triple<'a> {
     pub(crate) bits: u8,
     pub(crate) group_size: usize,
     pub(crate) scale_dtype: DType,
-    pub(crate) codes: &'a [u8],
-    pub(crate) scales: &'a [u8],
-    pub(crate) biases: &'a [u8],
+    pub(crate) codes: Bytes<'a>,
+    pub(crate) scales: Bytes<'a>,
+    pub(crate) biases: Bytes<'a>,
 }
 
 impl<'a> AffineTensor<'a> {

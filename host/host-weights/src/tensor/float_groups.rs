@@ -1,5 +1,6 @@
 //! Tensors of floating-point codes in scaled groups: mxfp4, mxfp8 and nvfp4 as MLX writes them.
 
+use super::bytes::Bytes;
 use super::numbers::{E2M1, E4M3, e8m0_to_f32};
 use super::{packed, rows_and_cols};
 use crate::catalogue::FloatMode;
@@ -9,13 +10,13 @@ use crate::catalogue::FloatMode;
 pub struct FloatGroupsTensor<'a> {
     shape: &'a [usize],
     mode: FloatMode,
-    codes: &'a [u8],
-    scales: &'a [u8],
+    codes: Bytes<'a>,
+    scales: Bytes<'a>,
 }
 
 impl<'a> FloatGroupsTensor<'a> {
     /// The lengths of `codes` and `scales` follow from the shape; the readers have checked them.
-    pub(crate) fn new(shape: &'a [usize], mode: FloatMode, codes: &'a [u8], scales: &'a [u8]) -> Self {
+    pub(crate) fn new(shape: &'a [usize], mode: FloatMode, codes: Bytes<'a>, scales: Bytes<'a>) -> Self {
         FloatGroupsTensor { shape, mode, codes, scales }
     }
 
@@ -78,7 +79,7 @@ impl<'a> FloatGroupsTensor<'a> {
     }
 
     /// The packed codes and the stored scales of one row.
-    pub(crate) fn stored_row(&self, row: usize) -> (&'a [u8], &'a [u8]) {
+    pub(crate) fn stored_row(&self, row: usize) -> (&[u8], &[u8]) {
         let code_bytes = self.cols() * usize::from(self.mode.bits()) / 8;
         (&self.codes[row * code_bytes..][..code_bytes], &self.scales[row * self.groups()..][..self.groups()])
     }

@@ -5,6 +5,7 @@
 
 mod affine;
 mod blocks;
+mod bytes;
 mod dense;
 mod float_groups;
 mod k_blocks;
@@ -21,6 +22,7 @@ pub use float_groups::FloatGroupsTensor;
 pub use numbers::{E2M1, E4M3, e8m0_to_f32, f16_to_f32};
 
 pub(crate) use affine::Triple;
+pub(crate) use bytes::Bytes;
 pub(crate) use dense::Shift;
 pub(crate) use order::RowOrder;
 pub(crate) use packed::pack_row;

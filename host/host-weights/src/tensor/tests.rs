@@ -312,9 +312,9 @@ fn triples_and_float_groups_unpack_by_their_definition() {
         bits: 3,
         group_size: 16,
         scale_dtype: DType::F16,
-        codes: &codes,
-        scales: &scales,
-        biases: &biases,
+        codes: Bytes::Mapped(&codes),
+        scales: Bytes::Mapped(&scales),
+        biases: Bytes::Mapped(&biases),
     };
     let tensor = AffineTensor::from_triple(&[2, 16], triple);
     let mut row = [0.0; 16];
@@ -326,7 +326,8 @@ fn triples_and_float_groups_unpack_by_their_definition() {
     }
 
     let codes: Vec<u8> = (0..8).map(|i| (2 * i) | (2 * i + 1) << 4).collect();
-    let tensor = FloatGroupsTensor::new(&[1, 16], FloatMode::Nvfp4, &codes, &[0x40]);
+    let tensor =
+        FloatGroupsTensor::new(&[1, 16], FloatMode::Nvfp4, Bytes::Mapped(&codes), Bytes::Mapped(&[0x40]));
     tensor.dequantise_row(0, &mut row);
     assert_eq!(row, E2M1.map(|value| 2.0 * value));
 }
