@@ -182,7 +182,6 @@ fn what_is_wrong_is_refused_with_a_code() {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn a_command_line_that_is_wrong_ends_with_2() {
     let Some(tenon) = Tenon::find() else { return };
     let model = path(TINY);

@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 use tests::Host;
 use tests::alter::{Altered, Watch};
 use tests::model::{overrides, told};
+use tests::program::Tenon;
 
 type Config = Map<String, Value>;
 
@@ -56,6 +57,21 @@ fn an_altered_config_is_refused_by_the_line_that_does_not_hold() {
         assert!(expected.starts_with(&format!("{key}: ")) && expected.contains(".toml:"), "{report}");
         assert!(report.mend.is_some());
         assert_eq!(nearest(&host.decide(&told(read_config(model.path())))), key);
+    }
+}
+
+#[test]
+fn the_program_refuses_with_the_predicate_and_opens_no_weights() {
+    let Some(tenon) = Tenon::find() else { return };
+    for Case { fixture, key, value, found } in cases() {
+        let model = Altered::of(fixture).config(|config| set(config, key, value)).garbage_weights();
+        let watch = Watch::over(&model.weights());
+        let ended = tenon.run(&["explain", model.path().to_str().unwrap(), "--json"]);
+        assert!(!watch.saw_opening(), "{key}: weights were opened");
+        assert_eq!(ended.code, Some(3), "{ended:?}");
+        let refusal = &serde_json::from_str::<Value>(&ended.stdout).unwrap()["refusal"];
+        assert_eq!((&refusal["code"], &refusal["found"]), (&json!("profile.no-match"), &json!(found)));
+        assert!(refusal["expected"].as_str().unwrap().starts_with(&format!("{key}: ")), "{refusal}");
     }
 }
 

@@ -205,7 +205,6 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn refusals_have_codes_places_and_exit_codes() {
     let place = Place::new();
     let (llama, gemma) = (fixture("tiny-llama-tied"), fixture("tiny-gemma3-window"));
@@ -235,7 +234,6 @@ fn refusals_have_codes_places_and_exit_codes() {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn errors_are_drawn_with_the_line_underlined() {
     let place = Place::new();
     let profile = place.path("profiles/llama.toml");

@@ -140,7 +140,6 @@ fn a_state_is_fresh_in_each_build() {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn runaways_that_try_to_hold_on_are_stopped() {
     for (body, code) in [
         ("while true do end", "plugin.time-budget"),
@@ -173,7 +172,7 @@ fn runaways_that_try_to_hold_on_are_stopped() {
         ("local function f() return pcall(f) end f()", ""),
         ("local function f(...) return f(1, ...) end f()", ""),
         (
-            "string.format('%s', setmetatable({}, {__tostring = function() while true do end end}))",
+            "string.format('%*', setmetatable({}, {__tostring = function() while true do end end}))",
             "plugin.time-budget",
         ),
         ("string.gsub(string.rep('a', 1000), 'a', function() while true do end end)", "plugin.time-budget"),

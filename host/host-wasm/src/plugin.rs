@@ -124,7 +124,16 @@ impl GraphPlugin for WasmPlugin {
 
     fn build(&self, config: &str, catalogue: Catalogue) -> Result<Graph, PluginError> {
         if config.len() > self.budget.config_bytes {
-            return Err(self.output("bytes of config.json", self.budget.config_bytes));
+            let field = FieldProblem {
+                path: "config.json".to_owned(),
+                expected: format!("at most {} bytes", self.budget.config_bytes),
+                found: config.len().to_string(),
+            };
+            return Err(PluginError::InvalidConfig {
+                plugin: self.name.clone(),
+                fields: vec![field],
+                place: None,
+            });
         }
         let session = GraphSession::new(self.name.clone(), catalogue, &self.budget, self.log.clone());
         let mut store = Store::new(self.engine(), Guest::new(session, &self.budget));

@@ -1,8 +1,10 @@
 //! Plugins under test, and what the suites over both runtimes share.
 
+mod core_guest;
 mod fixtures;
 mod packages;
 
+pub use core_guest::{API_SECTION, core_guest};
 pub use fixtures::{fixture_catalogue, fixture_config, gemma3_catalogue, llama_catalogue};
 pub use packages::{
     lua_package, lua_script, manifest, misbehave_lua, misbehave_wasm, wasm_package, wasm_plugin, workspace,

@@ -157,7 +157,6 @@ fn guests_run_side_by_side() {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn config_texts_that_are_no_config_are_refused() {
     let small = Budget { config_bytes: 100, ..budget() };
     for plugin in both(small, &LogSink::discard()) {

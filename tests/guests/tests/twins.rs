@@ -78,7 +78,6 @@ fn factors(n: usize, first: f64) -> Json {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn llama_twins_agree_on_published_and_made_up_configs() {
     let llama3 = json!({ "rope_type": "llama3", "factor": 32.0, "low_freq_factor": 1.0,
         "high_freq_factor": 4.0, "original_max_position_embeddings": 64 });

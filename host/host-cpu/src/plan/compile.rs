@@ -152,6 +152,12 @@ impl<'a> Compiler<'a> {
     /// Emits every node that no other one computes along.
     fn emit_all(&mut self) -> Result<(), DeviceError> {
         self.find_fusions();
+        // First of all, so that no later step waits for them.
+        for node in self.nodes {
+            if let Op::Rope(spec) = &node.op {
+                self.rope(spec);
+            }
+        }
         for index in self.order()? {
             if !self.is_fused[index] {
                 self.emit(index)?;
@@ -168,22 +174,26 @@ impl<'a> Compiler<'a> {
     fn find_fusions(&mut self) {
         let nodes = self.nodes;
         for node in nodes {
-            let partner = match &node.op {
-                Op::Binary(BinaryOp::Add) => self.residual_of(node).map(|(linear, _)| linear),
-                Op::Binary(BinaryOp::Mul) => self.glu_of(node).map(|(activation, _)| activation),
+            let is_rope = |x: &Value| self.is_op(*x, |op| matches!(op, Op::Rope(_)));
+            let partners = match &node.op {
+                Op::Binary(BinaryOp::Add) => {
+                    self.residual_of(node).map(|(linear, _)| linear).into_iter().collect()
+                }
+                Op::Binary(BinaryOp::Mul) => self.glu_of(node).map(|(gate, _)| gate).into_iter().collect(),
                 Op::Scale { .. } => {
-                    Some(node.inputs[0]).filter(|x| self.is_op(*x, |op| matches!(op, Op::Embedding { .. })))
+                    let embedding = |x: &Value| self.is_op(*x, |op| matches!(op, Op::Embedding { .. }));
+                    node.inputs.iter().copied().filter(embedding).collect()
                 }
-                Op::Attention { .. } => {
-                    node.inputs.get(1).copied().filter(|k| self.is_op(*k, |op| matches!(op, Op::Rope(_))))
-                }
-                _ => None,
+                // Query and key: the products of both, and of the value, then stand side by side.
+                Op::Attention { .. } => node.inputs.iter().take(2).copied().filter(is_rope).collect(),
+                _ => Vec::new(),
             };
-            if let Some(partner) = partner
-                && self.uses[partner.0 as usize] == 1
-                && self.rows_of(self.node(partner)) == self.rows_of(node)
-            {
-                self.is_fused[partner.0 as usize] = true;
+            for partner in partners {
+                if self.uses[partner.0 as usize] == 1
+                    && self.rows_of(self.node(partner)) == self.rows_of(node)
+                {
+                    self.is_fused[partner.0 as usize] = true;
+                }
             }
         }
     }
@@ -264,12 +274,7 @@ impl<'a> Compiler<'a> {
                 let bias = bias.as_ref().map(|name| self.vector(name, 0.0, width)).transpose()?;
                 self.norm(node, weight, bias, *eps, true, rows)?
             }
-            Op::Rope(spec) => {
-                let x = self.input(node.inputs[0], rows)?;
-                let rope = self.rope(spec);
-                let out = self.buffer(rows, node.shape.item_len());
-                self.push(Instr::Rope { x, out, width: node.shape.last().unwrap_or(1), rope }, out)
-            }
+            Op::Rope(spec) => self.rotated(node, spec, rows)?,
             Op::Attention { slot, scale, mask, softcap, sinks } => {
                 self.attention(node, *slot, *scale, *mask, softcap.unwrap_or(0.0), sinks.as_deref(), rows)?
             }
@@ -532,12 +537,16 @@ impl<'a> Compiler<'a> {
             unreachable!("the builder gives attention a kv slot")
         };
         let is_shared = matches!(self.slots[slot.0 as usize].kind, SlotKind::KvShared { .. });
+        let q = node.inputs[0];
+        let q = match &self.node(q).op {
+            Op::Rope(spec) if self.is_fused[q.0 as usize] => self.rotated(self.node(q), spec, rows)?,
+            _ => self.input(q, rows)?,
+        };
         if !is_shared {
             let (k, rope) = self.rotated_key(node.inputs[1], rows)?;
             let v = self.input(node.inputs[2], rows)?;
             self.plan.steps.push(step(Instr::KvWrite { k, v, place, rope }));
         }
-        let q = self.input(node.inputs[0], rows)?;
         let n_heads = node.shape.item()[0];
         let sinks = sinks.map(|name| self.vector(name, 0.0, n_heads)).transpose()?;
         let out = self.buffer(rows, node.shape.item_len());
@@ -549,6 +558,14 @@ impl<'a> Compiler<'a> {
         let counter = self.plan.n_counters;
         self.plan.n_counters += 1;
         Ok(self.push(Instr::Attention { q, out, n_heads, place, scale, softcap, mask, sinks, counter }, out))
+    }
+
+    /// The rotation of a value.
+    fn rotated(&mut self, node: &Node, spec: &RopeSpec, rows: Rows) -> Result<BufferId, DeviceError> {
+        let x = self.input(node.inputs[0], rows)?;
+        let rope = self.rope(spec);
+        let out = self.buffer(rows, node.shape.item_len());
+        Ok(self.push(Instr::Rope { x, out, width: node.shape.last().unwrap_or(1), rope }, out))
     }
 
     /// The key's buffer, and the rotation still to be done when it is written to the slot.

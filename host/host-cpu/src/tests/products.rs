@@ -110,7 +110,6 @@ fn bound(n_steps: usize, magnitude: f64) -> f64 {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn products_are_right_in_every_format_form_and_batch() {
     let mut random = Random::new(1);
     for (n_out, n_in) in [(1, 48), (17, 64), (40, 96), (70, 256)] {

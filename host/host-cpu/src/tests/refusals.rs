@@ -103,7 +103,6 @@ fn plain(model: &Model) -> Graph {
 }
 
 #[test]
-#[ignore = "its expectation has not been settled on this machine"]
 fn a_graph_over_another_checkpoint_is_refused() {
     let (model, graph) = (model(), plain(&model()));
     let other = Folder::new(1).dense("e", DType::F32, &[8, 8]).open();
