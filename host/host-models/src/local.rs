@@ -34,7 +34,7 @@ pub(crate) fn open_folder(
     progress: &mut dyn Progress,
 ) -> Result<LocalModel, ModelsError> {
     if !path.is_dir() {
-        return Err(absent(path, "a folder"));
+        return Err(absent(path, "a folder with config.json, or a GGUF file"));
     }
     let mut names: Vec<String> = fs::read_dir(path)
         .doing_at("list", path)?

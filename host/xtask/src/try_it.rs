@@ -32,7 +32,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     plugins::build(workspace)?;
     let mut tenon = Command::new(workspace.tenon());
     if arguments.chat {
-        say("chat: type a message; end with an empty line or Ctrl-D");
+        say("chat: type a message; end with /quit or Ctrl-D");
         return workspace::run(tenon.args(["chat", "--profile", PROFILE]));
     }
     say(format!("asking: {}", arguments.question));
