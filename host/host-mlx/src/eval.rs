@@ -62,7 +62,8 @@ pub(crate) fn run(
             compute(program, tables, *index, &mut values, step)?;
         }
     }
-    Ok(values.take(program.output))
+    let output = values.take(program.output);
+    if program.is_head[program.output.0 as usize] { Ok(output) } else { step.logit_tokens_of(&output) }
 }
 
 /// The values that no token changes.

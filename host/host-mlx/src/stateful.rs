@@ -503,7 +503,11 @@ fn best_positions(scores: &Array, allowed: &Array, keys: &Array, k: usize) -> Ma
     let mut places = positions;
     if n_columns > k {
         let threshold = ops::slice(&values, 2, k - 1, k)?;
+        // Where no more than k are there, none is left out and none is a tie.
+        let n_allowed = ops::reduce(sys::mlx_sum_axis, &ops::cast(allowed, Dtype::Int32)?, 2, true)?;
+        let is_full = ops::binary(sys::mlx_greater, &n_allowed, &Array::from_int(k as i32))?;
         let is_tie = ops::binary(sys::mlx_equal, &values, &threshold)?;
+        let is_tie = ops::binary(sys::mlx_logical_and, &is_tie, &is_full)?;
         places = ops::choose(&is_tie, &ops::add(&places, &Array::from_int(TIE))?, &places)?;
     }
     let is_nothing = ops::binary(sys::mlx_equal, &values, &nothing)?;

@@ -3,6 +3,7 @@
 
 #[path = "../../host-cpu/src/tests/attention.rs"]
 mod attention;
+mod caches;
 #[path = "../../host-cpu/src/tests/models.rs"]
 mod models;
 #[path = "../../host-cpu/src/tests/operations.rs"]
@@ -12,3 +13,4 @@ mod oracle;
 #[path = "../../host-cpu/src/tests/recurrent.rs"]
 mod recurrent;
 mod support;
+mod weights;

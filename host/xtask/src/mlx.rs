@@ -4,9 +4,9 @@
 //! same version, the published C interface is compiled against it, and Cargo is told to use both in place of
 //! that build script. Nothing else of the workspace needs any of this.
 
-mod native;
 #[cfg(feature = "mlx-bindings")]
 mod bindings;
+mod native;
 mod wheels;
 
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ use std::process::Command;
 
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
 
-pub(crate) use native::apple_check;
 use native::Native;
+pub(crate) use native::apple_check;
 
 /// The MLX device on Linux: make its native parts, then build, run or test with them.
 ///
@@ -73,7 +73,10 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
         return workspace::run(native.with_libraries(&mut tenon).args(&arguments.rest));
     }
     eprintln!("   {}", workspace.tenon().display());
-    eprintln!("   run it by `cargo xtask mlx {}--run -- ARGUMENTS`", if arguments.cuda { "--cuda " } else { "" });
+    eprintln!(
+        "   run it by `cargo xtask mlx {}--run -- ARGUMENTS`",
+        if arguments.cuda { "--cuda " } else { "" }
+    );
     Ok(())
 }
 

@@ -11,7 +11,6 @@ use host_graph::{
 use host_weights::{Checkpoint, Encoding, FloatMode};
 use tempfile::TempDir;
 
-
 /// A stream of numbers that is the same everywhere (SplitMix64).
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);

@@ -10,6 +10,9 @@ use super::oracle::Oracle;
 use crate::device::CpuDevice;
 use crate::features::Simd;
 
+/// Elements that share a scale, at the fewest that this device multiplies with.
+pub(super) const SMALLEST_GROUP: usize = 16;
+
 pub(super) fn compile(model: &Model, graph: &Graph, options: &CompileOptions) -> Box<dyn Executable> {
     compile_for(Simd::available()[0], model, graph, options)
 }
@@ -57,4 +60,3 @@ pub(super) fn check(name: &str, model: &Model, graph: &Graph, options: &CompileO
     let expected = Oracle::new(graph, &model.checkpoint, options.kv).logits(&TOKENS);
     compare(name, &found, &expected, bound);
 }
-

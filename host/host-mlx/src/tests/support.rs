@@ -3,11 +3,12 @@
 use host_device::{CompileOptions, Device, Executable};
 use host_graph::Graph;
 
-pub(super) use super::models::{
-    Folder, Model, Random, TOKENS, as_logits, bits, compare, options, run, run_in_batch, step,
-};
+pub(super) use super::models::{Folder, Model, TOKENS, as_logits, compare, options, run, run_in_batch};
 use super::oracle::Oracle;
 use crate::MlxDevice;
+
+/// Elements that share a scale, at the fewest that this device multiplies with.
+pub(super) const SMALLEST_GROUP: usize = 32;
 
 pub(super) fn compile(model: &Model, graph: &Graph, options: &CompileOptions) -> Box<dyn Executable> {
     MlxDevice::new().compile(graph, &model.checkpoint, options, &mut |_, _| {}).unwrap()
@@ -45,7 +46,8 @@ pub(super) fn run_every_way(
     options: &CompileOptions,
 ) -> Vec<Vec<f32>> {
     let [(_, whole), others @ ..] = every_way(model, graph, options);
-    let expected: Vec<Vec<f64>> = whole.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
+    let expected: Vec<Vec<f64>> =
+        whole.iter().map(|row| row.iter().map(|x| f64::from(*x)).collect()).collect();
     for (way, found) in others {
         compare(&format!("{name}, {way}"), &found, &expected, 1e-5);
     }

@@ -26,8 +26,8 @@ pub(super) fn write(source: &Path, out: &Path) -> Outcome {
         .blocklist_function("malloc")
         .blocklist_function("realloc");
     let builder = headers.iter().fold(start, |builder, header| builder.header(header.to_string_lossy()));
-    let bindings = builder.generate().map_err(|error| {
-        Failure::new(format!("the headers of MLX's C interface cannot be read: {error}"))
-    })?;
+    let bindings = builder
+        .generate()
+        .map_err(|error| Failure::new(format!("the headers of MLX's C interface cannot be read: {error}")))?;
     bindings.write_to_file(out).map_err(|error| Failure::io("write", out, &error))
 }

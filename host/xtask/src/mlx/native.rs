@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-use super::wheels::{self, MLX_VERSION};
 use super::Kind;
+use super::wheels::{self, MLX_VERSION};
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
 
 /// The name under which the bindings crate declares its native library.
@@ -139,7 +139,8 @@ impl Native {
             .ok_or_else(|| Failure::new("the wheel of libclang holds no libclang.so"))?;
         let headers = compiler_headers()?;
         say("bindings");
-        let mut cargo = workspace.cargo(["run", "--release", "--package", "xtask", "--features", "mlx-bindings"]);
+        let mut cargo =
+            workspace.cargo(["run", "--release", "--package", "xtask", "--features", "mlx-bindings"]);
         cargo.args(["--", "mlx", "--bindings"]).arg(source).arg(self.folder.join("bindings.rs"));
         cargo.env("LIBCLANG_PATH", library);
         cargo.env("BINDGEN_EXTRA_CLANG_ARGS", format!("-isystem {}", headers.display()));
@@ -159,7 +160,8 @@ pub(crate) fn apple_check(workspace: &Workspace) -> Outcome {
         eprintln!("   left out: host-mlx, whose bindings are not here; `cargo xtask mlx` makes them");
         return Ok(());
     };
-    let mut check = native.cargo(workspace, ["check", "--release", "--target", APPLE, "--package", "host-mlx"]);
+    let mut check =
+        native.cargo(workspace, ["check", "--release", "--target", APPLE, "--package", "host-mlx"]);
     workspace::run(&mut check)
 }
 

