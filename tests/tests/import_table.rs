@@ -46,6 +46,9 @@ const NOT_IMPORTED: &[&str] = &["host-cli", "xtask", "tests"];
 /// Each heavy dependency with the crates that may have it. `xtask` runs at build time and ships nothing.
 const HOMES: &[(&str, &[&str])] = &[
     ("mlx-rs", &["host-mlx"]),
+    ("mlx-sys", &["host-mlx"]),
+    // Reads the headers of MLX's C interface.
+    ("bindgen", &["xtask"]),
     ("wasmtime", &["host-wasm"]),
     ("mlua", &["host-lua"]),
     ("axum", &["host-server"]),
@@ -65,7 +68,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("memmap2", &["host-weights"]),
     ("hf-hub", &["host-models"]),
     ("ureq", &["host-models"]),
-    ("zip", &["host-models"]),
+    ("zip", &["host-models", "xtask"]),
     ("notify", &["host-registry"]),
     // Profiles and plugin manifests; xtask reads the workspace's own manifests.
     ("toml", &["host-registry", "host-plugins", "xtask"]),

@@ -28,7 +28,8 @@ pub(crate) struct Host {
     pub(crate) profile_dirs: Vec<PathBuf>,
     pub(crate) plugins: PluginFolder,
     pub(crate) profiles: ProfileSet,
-    pub(crate) device: CpuDevice,
+    /// Those of this machine and this build, the preferred one first.
+    pub(crate) devices: Vec<Box<dyn Device>>,
     pub(crate) registry: Registry,
     pub(crate) settings: Settings,
     pub(crate) store: ModelStore,
@@ -44,11 +45,17 @@ impl Host {
         let (plugin_dirs, profile_dirs) = (folders::plugins(args)?, folders::profiles(args)?);
         let plugins = PluginFolder::scan(&plugin_dirs)?;
         let profiles = profiles(args)?;
-        let device = CpuDevice::new();
-        let registry = registry(&plugins, &device)?;
+        let devices = devices();
+        let registry = registry(&plugins, &devices)?;
         let settings = Settings::from_environment(None)?;
         let store = ModelStore::with_settings(settings.clone());
-        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, device, registry, settings, store })
+        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, devices, registry, settings, store })
+    }
+
+    /// The device of a composition.
+    pub(crate) fn device(&self, composition: &Composition) -> &dyn Device {
+        let found = self.devices.iter().find(|device| device.id() == composition.device());
+        found.expect("the registry knows no other devices than these").as_ref()
     }
 
     /// The plugin of a composition, ready to build.
@@ -95,11 +102,19 @@ pub(crate) fn n_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn registry(plugins: &PluginFolder, device: &dyn Device) -> Result<Registry, Failure> {
+/// The devices of this machine and this build.
+fn devices() -> Vec<Box<dyn Device>> {
+    #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
+    return vec![Box::new(host_mlx::MlxDevice::new()), Box::new(CpuDevice::new())];
+    #[cfg(not(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64"))))]
+    return vec![Box::new(CpuDevice::new())];
+}
+
+fn registry(plugins: &PluginFolder, devices: &[Box<dyn Device>]) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
         plugins: plugins.packages().map(PluginFacts::from).collect(),
-        devices: vec![DeviceFacts::of(device, n_threads())],
+        devices: devices.iter().map(|device| DeviceFacts::of(device.as_ref(), n_threads())).collect(),
         loaders: names(&LOADERS),
         quants: names(&QUANTS),
         loops: names(&LOOPS),

@@ -169,8 +169,9 @@ pub(crate) fn check(
     composition: &Composition,
 ) -> Result<MemoryPlan, Failure> {
     let catalogue = described.checkpoint.catalogue();
-    Ok(composition
-        .check_graph(&host.device, |device, options| device.check(&described.graph, catalogue, options))?)
+    Ok(composition.check_graph(host.device(composition), |device, options| {
+        device.check(&described.graph, catalogue, options)
+    })?)
 }
 
 /// Builds the tokenizer while the device repacks the weights.
@@ -182,11 +183,12 @@ fn start(
 ) -> Result<Opened, Failure> {
     let Described { checkpoint, graph } = described;
     let options = composition.options();
+    let device = host.device(&composition);
     let (tokenizer, executable) = thread::scope(|scope| {
         let tokenizer = scope.spawn(|| tokenizer(&located.model.path, &checkpoint));
         let mut progress = BytesProgress::new("preparing weights");
         let executable =
-            host.device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
+            device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
         (tokenizer.join(), executable)
     });
     let tokenizer = tokenizer.map_err(|_| CliError::Thread { act: "building the tokenizer" })??;

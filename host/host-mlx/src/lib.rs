@@ -67,5 +67,6 @@ macro_rules! modules {
 
 modules!(device, eval, executable, fault, model, ops, program, state, stateful, weights, worker);
 
-#[cfg(all(test, any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64"))))]
+#[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
+#[cfg(test)]
 mod tests;

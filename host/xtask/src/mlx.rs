@@ -12,6 +12,7 @@ mod wheels;
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::tests_run;
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
 
 use native::Native;
@@ -83,7 +84,16 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
 fn test(workspace: &Workspace, native: &Native, rest: &[String]) -> Outcome {
     say("tests of the MLX device");
     let test = ["test", "--release", "--package", "host-mlx", "--features", "mlx", "--"];
-    workspace::run(native.cargo(workspace, test).args(rest))
+    workspace::run(native.cargo(workspace, test).args(rest))?;
+    say("whole models on the MLX device");
+    let test = ["test", "--release", "--workspace", "--features", "tests/mlx", "--test", "mlx_device", "--"];
+    let models = tests_run::models(workspace);
+    let mut command = native.cargo(workspace, test);
+    command.args(["--show-output"]).args(rest);
+    if let Some(models) = models {
+        command.env("TENON_TEST_MODELS", models);
+    }
+    workspace::run(&mut command)
 }
 
 #[cfg(feature = "mlx-bindings")]

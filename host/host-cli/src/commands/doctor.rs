@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use host_core::Reported as _;
-use host_device::Device as _;
+use host_device::Device;
 use host_plugins::PluginFolder;
 use serde::Serialize;
 use serde_json::json;
@@ -24,6 +24,8 @@ struct Findings {
     target: String,
     threads: usize,
     devices: Vec<DeviceLine>,
+    /// Devices that other builds have, and why this one has not.
+    absent_devices: Vec<(&'static str, &'static str)>,
     plugin_folders: Vec<String>,
     plugins: Vec<PluginLine>,
     profile_folders: Vec<String>,
@@ -39,6 +41,17 @@ struct Findings {
 struct DeviceLine {
     id: &'static str,
     capabilities: Vec<(&'static str, String)>,
+}
+
+impl DeviceLine {
+    fn of(device: &dyn Device) -> Self {
+        let capabilities = device.capabilities().into_iter().map(|found| (found.name, found.value));
+        DeviceLine { id: device.id(), capabilities: capabilities.collect() }
+    }
+}
+
+fn absent_devices() -> Vec<(&'static str, &'static str)> {
+    host_mlx::absence().map(|why| (host_mlx::DEVICE_ID, why)).into_iter().collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -86,15 +99,8 @@ fn findings(host: &Host) -> Findings {
         version: env!("CARGO_PKG_VERSION"),
         target: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
         threads: n_threads(),
-        devices: vec![DeviceLine {
-            id: host.device.id(),
-            capabilities: host
-                .device
-                .capabilities()
-                .into_iter()
-                .map(|found| (found.name, found.value))
-                .collect(),
-        }],
+        devices: host.devices.iter().map(|device| DeviceLine::of(device.as_ref())).collect(),
+        absent_devices: absent_devices(),
         plugin_folders: paths(&host.plugin_dirs),
         plugins: plugins(&host.plugins),
         profile_folders: paths(&host.profile_dirs),
@@ -162,6 +168,7 @@ fn text(found: &Findings, folder: &PluginFolder) -> String {
         lines.push(format!("device     {}", device.id));
         lines.extend(device.capabilities.iter().map(|(name, value)| format!("           {name:<9} {value}")));
     }
+    lines.extend(found.absent_devices.iter().map(|(id, why)| format!("no device  {id}: {why}")));
     lines.extend(found.plugin_folders.iter().map(|dir| format!("plugins    {dir}")));
     for plugin in &found.plugins {
         let PluginLine { id, version, runtime, digest, .. } = plugin;
