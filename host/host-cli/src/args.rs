@@ -384,6 +384,9 @@ pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Run the kernels' cases on the GPU and print a report to paste into an issue
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metal: bool,
 }
 
 const BENCH_EXAMPLES: &str = "\

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use host_device::{Device, MemoryPlan};
+use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
 use host_graph::{Catalogue, Graph, TensorFacts};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins};

@@ -11,6 +11,7 @@ use mlx_rs::Dtype;
 
 use crate::executable::{Facts, MlxExecutable};
 use crate::fault;
+use crate::kernel::{self, Proof};
 use crate::model::Model;
 use crate::program::{self, Program, Tables};
 use crate::weights::{self, activation_dtype, size_bytes};
@@ -39,6 +40,11 @@ impl MlxDevice {
             Backend::Cpu
         };
         MlxDevice { backend }
+    }
+
+    /// Runs every case of our kernels on this GPU; nothing on MLX's CPU build, which runs none.
+    pub fn prove_kernels(&self) -> Vec<Proof> {
+        if self.backend == Backend::Cpu { Vec::new() } else { kernel::prove_all(self.backend) }
     }
 
     /// What runs the arrays.
@@ -72,6 +78,10 @@ impl Device for MlxDevice {
             Capability { name: "affine", value: format!("{} bits in groups of {}", bits.join(", "), groups.join(", ")) },
             Capability { name: "float", value: "mxfp4, mxfp8, nvfp4".to_owned() },
         ]);
+        if self.backend != Backend::Cpu {
+            // Those that this device launches by itself where their predicates hold.
+            found.push(Capability { name: "kernel", value: kernels::gated_delta::KERNEL.name.to_owned() });
+        }
         found
     }
 
@@ -127,7 +137,7 @@ impl Device for MlxDevice {
             max_step_tokens: options.max_step_tokens,
             max_sequences: options.max_sequences,
         };
-        let model = Model::new(program, tables, kv, options.context_tokens);
+        let model = Model::new(self.backend, program, tables, kv, options.context_tokens);
         Ok(Box::new(MlxExecutable::new(model, facts)?))
     }
 }

@@ -19,6 +19,9 @@ impl From<Fault> for DeviceError {
     }
 }
 
+/// MLX's switch for short mantissas in float32 products on NVIDIA's GPUs.
+const TF32: &str = "MLX_ENABLE_TF32";
+
 thread_local! {
     static SAID: RefCell<Option<String>> = const { RefCell::new(None) };
 }
@@ -33,6 +36,12 @@ pub(crate) fn last() -> Fault {
 pub(crate) fn catch() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        // Exact numbers are float32: products must not drop to the 10-bit mantissas of TF32. MLX reads this
+        // once, with its first product.
+        if std::env::var_os(TF32).is_none() {
+            // SAFETY: happens once, before MLX starts a thread; the host's own threads set no variables.
+            unsafe { std::env::set_var(TF32, "0") };
+        }
         // The bindings install a handler of their own with their first call; ours goes over it.
         let _ = mlx_rs::memory::active_memory();
         // SAFETY: `note` stays valid for ever and reads its message only while it runs.

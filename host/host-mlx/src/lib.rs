@@ -51,10 +51,11 @@ pub fn absence() -> Option<&'static str> {
 #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
 mod here {
     pub use crate::device::MlxDevice;
+    pub use crate::kernel::Proof;
 }
 
 #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
-pub use here::MlxDevice;
+pub use here::{MlxDevice, Proof};
 
 macro_rules! modules {
     ($($name:ident),*) => {
@@ -65,7 +66,7 @@ macro_rules! modules {
     };
 }
 
-modules!(device, eval, executable, fault, model, ops, program, state, stateful, weights, worker);
+modules!(device, eval, executable, fault, kernel, model, ops, program, state, stateful, weights, worker);
 
 #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
 #[cfg(test)]

@@ -7,6 +7,7 @@ use host_graph::SlotKind;
 use mlx_rs::{Array, Dtype};
 use mlx_sys as sys;
 
+use crate::Backend;
 use crate::eval;
 use crate::fault::Fault;
 use crate::ops;
@@ -40,6 +41,7 @@ pub(crate) struct Told {
 
 /// See the module.
 pub(crate) struct Model {
+    backend: Backend,
     program: Program,
     tables: Tables,
     /// Values that no token changes; filled by the first step.
@@ -84,8 +86,15 @@ enum SlotMark {
 }
 
 impl Model {
-    pub(crate) fn new(program: Program, tables: Tables, kv: Dtype, context_tokens: usize) -> Self {
+    pub(crate) fn new(
+        backend: Backend,
+        program: Program,
+        tables: Tables,
+        kv: Dtype,
+        context_tokens: usize,
+    ) -> Self {
         Model {
+            backend,
             program,
             tables,
             once: None,
@@ -289,6 +298,7 @@ impl Model {
         let mut step = Step {
             parts: views,
             slots: &self.program.slots,
+            backend: self.backend,
             dtype: self.program.dtype,
             kv: self.kv,
             ids,

@@ -31,7 +31,7 @@ thread_local! {
 }
 
 /// The default stream of this thread on the default device; kept for the thread's life.
-fn stream() -> mlx_stream {
+pub(crate) fn stream() -> mlx_stream {
     STREAM.get().unwrap_or_else(|| {
         fault::catch();
         // SAFETY: both calls fill handles made here; the device's is freed, the stream's is kept.
@@ -68,7 +68,7 @@ fn some_int(value: usize) -> mlx_optional_int {
 }
 
 /// A list of arrays for one call.
-struct List(mlx_sys::mlx_vector_array);
+pub(crate) struct List(mlx_sys::mlx_vector_array);
 
 impl List {
     fn new<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> Self {
@@ -79,6 +79,18 @@ impl List {
             unsafe { mlx_sys::mlx_vector_array_append_value(list.0, array.as_ptr()) };
         }
         list
+    }
+}
+
+/// A list of arrays for one call.
+pub(crate) fn list<'a>(arrays: impl IntoIterator<Item = &'a Array>) -> List {
+    List::new(arrays)
+}
+
+impl List {
+    /// What the C interface takes; valid while the list lives.
+    pub(crate) fn handle(&self) -> mlx_sys::mlx_vector_array {
+        self.0
     }
 }
 

@@ -7,11 +7,14 @@
 use std::collections::HashMap;
 
 use host_graph::{Body, Mask, Node, Op, RopeLayout, RopeSpec, Slot, SlotId, SlotKind, Value};
+use kernels::gated_delta;
 use mlx_rs::{Array, Dtype};
 use mlx_sys as sys;
 
+use crate::Backend;
 use crate::eval::{run_body, softcap};
 use crate::fault::Fault;
+use crate::kernel;
 use crate::ops::{self, AttentionMask, Made, RopeOffset};
 use crate::program::Tables;
 use crate::state::{Fetched, Place, SlotState};
@@ -66,6 +69,8 @@ impl<'a> Part<'a> {
 pub(crate) struct Step<'a> {
     pub(crate) parts: Vec<Part<'a>>,
     pub(crate) slots: &'a [Slot],
+    /// What runs the arrays.
+    pub(crate) backend: Backend,
     /// Activations.
     pub(crate) dtype: Dtype,
     /// Keys and values.
@@ -119,7 +124,7 @@ impl Step<'_> {
 
     /// Computes a node part by part.
     pub(crate) fn stateful(&mut self, index: usize, node: &Node, inputs: &[Array], tables: &Tables) -> Made {
-        let (dtype, kv, slots) = (self.dtype, self.kv, self.slots);
+        let (backend, dtype, kv, slots) = (self.backend, self.dtype, self.kv, self.slots);
         let is_single = self.parts.len() == 1;
         let mut results = Vec::with_capacity(self.parts.len());
         for part in &mut self.parts {
@@ -132,7 +137,7 @@ impl Step<'_> {
                 ops::slice(array, 0, part.first, part.first + part.n_tokens())
             });
             let own: Vec<Array> = own.collect::<Result<_, _>>()?;
-            let settings = Settings { dtype, kv, slots };
+            let settings = Settings { backend, dtype, kv, slots };
             let result = part.compute(index, node, own, tables, &settings)?;
             results.push(ops::cast(&result, if is_int(&node.op) { Dtype::Int32 } else { dtype })?);
         }
@@ -146,6 +151,7 @@ fn is_int(op: &Op) -> bool {
 
 /// What parts need to know of the whole.
 struct Settings<'a> {
+    backend: Backend,
     dtype: Dtype,
     kv: Dtype,
     slots: &'a [Slot],
@@ -177,7 +183,7 @@ impl Part<'_> {
                 };
                 self.conv(*slot, &inputs[0], &dense(weight), bias.as_ref().map(dense).as_ref())
             }
-            Op::GatedDelta { slot } => self.gated_delta(*slot, &inputs),
+            Op::GatedDelta { slot } => self.gated_delta(*slot, &inputs, settings),
             Op::SsmScan { slot } => self.ssm_scan(*slot, &inputs),
             Op::SparseSelect { slot, k } => self.sparse_select(*slot, *k, &inputs),
             Op::Scan { slot, body } => self.scan(*slot, body, &inputs, tables, settings.dtype),
@@ -380,8 +386,20 @@ impl Part<'_> {
         ops::cast(&x, Dtype::Float32)
     }
 
-    fn gated_delta(&mut self, slot: SlotId, inputs: &[Array]) -> Made {
+    /// In one launch where a GPU runs our kernel for these sizes; else step by step.
+    fn gated_delta(&mut self, slot: SlotId, inputs: &[Array], settings: &Settings<'_>) -> Made {
         let [q, k, v, g, beta] = inputs else { unreachable!("five inputs") };
+        if let Some(shape) = self.delta_shape(k, v, settings) {
+            let state = self.moving(slot);
+            let steps = ops::from_ints(&[self.len as i32], &[1]);
+            let g = ops::cast(g, Dtype::Float32)?;
+            let inputs = [q, k, v, &g, beta, &state, &steps];
+            let stage = &gated_delta::KERNEL.stages[0];
+            let mut made = kernel::launch(settings.backend, stage, &inputs, &shape.launch())?;
+            let (Some(state), Some(y)) = (made.pop(), made.pop()) else { unreachable!("two outputs") };
+            self.set_moving(slot, state);
+            return ops::reshape(&y, v.shape());
+        }
         let (n_v, n_k) = (v.shape()[1], k.shape()[1]);
         let n_shared = (n_v / n_k) as usize;
         let mut state = self.moving(slot);
@@ -399,6 +417,25 @@ impl Part<'_> {
         }
         self.set_moving(slot, state);
         ops::concat(&outputs.iter().collect::<Vec<_>>(), 0)
+    }
+
+    fn delta_shape(&self, k: &Array, v: &Array, settings: &Settings<'_>) -> Option<gated_delta::Shape> {
+        let dtype = match settings.dtype {
+            Dtype::Float16 => kernels::Dtype::F16,
+            Dtype::Bfloat16 => kernels::Dtype::Bf16,
+            _ => kernels::Dtype::F32,
+        };
+        let size = |x: &Array, axis: usize| x.shape()[axis] as usize;
+        let shape = gated_delta::Shape {
+            rows: self.n_rows(),
+            steps: self.len,
+            key_heads: size(k, 1),
+            heads: size(v, 1),
+            dim_k: size(k, 2),
+            dim_v: size(v, 2),
+            dtype,
+        };
+        (settings.backend != Backend::Cpu && shape.refusal().is_none()).then_some(shape)
     }
 
     fn ssm_scan(&mut self, slot: SlotId, inputs: &[Array]) -> Made {

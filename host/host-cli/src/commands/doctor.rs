@@ -79,6 +79,9 @@ struct ToolLine {
 }
 
 pub(crate) fn run(folders: &FolderArgs, args: &DoctorArgs) -> Result<Exit, Failure> {
+    if args.metal {
+        return prove_kernels();
+    }
     let host = Host::load(folders)?;
     let findings = findings(&host);
     if args.json {
@@ -90,6 +93,44 @@ pub(crate) fn run(folders: &FolderArgs, args: &DoctorArgs) -> Result<Exit, Failu
         print(&text(&findings, &host.plugins))?;
     }
     Ok(if host.plugins.problems().is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Runs every kernel's cases on the GPU and prints a report to paste into an issue.
+#[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
+fn prove_kernels() -> Result<Exit, Failure> {
+    let device = host_mlx::MlxDevice::new();
+    let mut lines = vec![format!(
+        "tenon {} on {} {}: kernels on {}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        device.backend()
+    )];
+    lines.extend(device.capabilities().iter().map(|found| format!("  {:<9} {}", found.name, found.value)));
+    let proofs = device.prove_kernels();
+    for proof in &proofs {
+        let (verdict, allowed) = (if proof.holds() { "ok    " } else { "FAILED" }, proof.tolerance);
+        let found = match &proof.difference {
+            Ok(difference) => format!("{difference:.1e} of {allowed:.1e}"),
+            Err(said) => said.clone(),
+        };
+        lines.push(format!("{verdict} {:<17} {:<36} {found}", proof.kernel, proof.case));
+    }
+    let n_good = proofs.iter().filter(|proof| proof.holds()).count();
+    lines.push(if proofs.is_empty() {
+        "nothing was run: MLX has no GPU here".to_owned()
+    } else {
+        format!("{n_good} of {} cases agree", proofs.len())
+    });
+    print(&(lines.join("\n") + "\n"))?;
+    Ok(if !proofs.is_empty() && n_good == proofs.len() { Exit::Done } else { Exit::Failed })
+}
+
+#[cfg(not(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64"))))]
+fn prove_kernels() -> Result<Exit, Failure> {
+    let why = host_mlx::absence().unwrap_or("it has none");
+    print(&format!("nothing was run: this build has no MLX device; {why}\n"))?;
+    Ok(Exit::Failed)
 }
 
 fn findings(host: &Host) -> Findings {
