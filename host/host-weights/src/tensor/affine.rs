@@ -103,9 +103,9 @@ impl<'a> AffineTensor<'a> {
 
     /// Codes, scales and biases as MLX packs them, where the file stores them so; scales and biases have the
     /// dtype [`AffineTensor::scale_dtype`], codes are little-endian 32-bit words.
-    pub fn packed(&self) -> Option<[&'a [u8]; 3]> {
+    pub fn packed(&self) -> Option<[&[u8]; 3]> {
         match &self.source {
-            Source::Triple(triple) => Some([triple.codes, triple.scales, triple.biases]),
+            Source::Triple(triple) => Some([&triple.codes, &triple.scales, &triple.biases]),
             Source::Blocks { .. } => None,
         }
     }

@@ -51,8 +51,8 @@ impl<'a> FloatGroupsTensor<'a> {
     }
 
     /// The packed codes (little-endian 32-bit words) and the stored scales, of all rows.
-    pub fn packed(&self) -> [&'a [u8]; 2] {
-        [self.codes, self.scales]
+    pub fn packed(&self) -> [&[u8]; 2] {
+        [&self.codes, &self.scales]
     }
 
     /// The number that each code stands for, before the scale: 16 of them ([`E2M1`]) or 256 ([`E4M3`]).
