@@ -28,4 +28,4 @@ pub use error::SampleError;
 pub use logprobs::{TokenLogprobs, token_logprobs};
 pub use mask::TokenMask;
 pub use random::random_u32;
-pub use view::RowView;
+pub use view::{RowCopy, RowView};
