@@ -188,10 +188,9 @@ impl Engine {
                         if !share.is_last {
                             continue;
                         }
-                        if let Some(outcome) = row.take_token(logits, logits_row, self.options.context_tokens)
-                        {
-                            events.push(Event { request: row.id, outcome });
-                        }
+                        let outcomes = row.take_tokens(logits, logits_row, self.options.context_tokens);
+                        let request = row.id;
+                        events.extend(outcomes.into_iter().map(|outcome| Event { request, outcome }));
                         logits_row += 1;
                     }
                     return;

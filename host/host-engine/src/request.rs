@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use host_core::{FinishReason, Report, SamplingChain};
+use host_plugins::PolicyInstance;
 use host_sampling::TokenLogprobs;
 
 /// A request's number within one engine.
@@ -35,8 +36,8 @@ impl CancelFlag {
     }
 }
 
-/// One generation.
-#[derive(Clone, Debug)]
+/// One generation. It is no `Clone`: a policy's instance belongs to one request.
+#[derive(Debug)]
 pub struct Request {
     /// The whole prompt, at least one token id.
     pub prompt_ids: Vec<u32>,
@@ -44,6 +45,8 @@ pub struct Request {
     pub max_tokens: usize,
     /// How each token is chosen.
     pub sampling: SamplingChain,
+    /// A policy that edits each step before `sampling` acts. Its fault ends this request alone.
+    pub policy: Option<Box<dyn PolicyInstance>>,
     /// A token of these ends the generation and is not emitted.
     pub stop_token_ids: Vec<u32>,
     /// Treat `stop_token_ids` as ordinary tokens.
@@ -64,6 +67,7 @@ impl Request {
             prompt_ids,
             max_tokens,
             sampling: sampling.into(),
+            policy: None,
             stop_token_ids: Vec::new(),
             ignore_eos: false,
             logprobs: None,
