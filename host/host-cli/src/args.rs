@@ -6,7 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use host_core::Numeric;
-use host_registry::{Bytes, Overrides, Threads};
+use host_plugins::Right;
+use host_registry::{Bytes, Overrides, PolicyRef, Threads};
+use serde_json::{Map, Value};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -63,7 +65,7 @@ pub(crate) enum Command {
     Chat(Box<ChatArgs>),
     /// Tell how a model would be run, and why, without reading its weights
     #[command(after_help = EXPLAIN_EXAMPLES)]
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Look at the graph that a plugin builds for a model
     Graph(GraphArgs),
     /// List, fetch and remove models
@@ -125,10 +127,27 @@ pub(crate) struct ComposeArgs {
     /// Refuse a memory plan above this, such as `2GiB` [default: the profile's]
     #[arg(long, value_name = "BYTES", help_heading = COMPOSE)]
     pub(crate) memory_bytes: Option<Bytes>,
+    /// A sampling policy by its plugin's id, instead of the profile's
+    #[arg(long, value_name = "ID", help_heading = COMPOSE)]
+    pub(crate) policy: Option<String>,
+    /// What the policy is opened with: a JSON object
+    #[arg(long, value_name = "JSON", help_heading = COMPOSE, requires = "policy", value_parser = json_object)]
+    pub(crate) policy_params: Option<Map<String, Value>>,
+    /// A right that the policy gets, such as `full-logits`
+    #[arg(long, value_name = "RIGHT", help_heading = COMPOSE, requires = "policy", value_parser = right)]
+    pub(crate) policy_grant: Vec<Right>,
 }
 
 const COMPOSE: &str = "Composition";
 const SAMPLING: &str = "Sampling";
+
+fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn right(name: &str) -> Result<Right, String> {
+    serde_json::from_value(Value::from(name)).map_err(|error| error.to_string())
+}
 
 fn numeric() -> impl TypedValueParser<Value = Numeric> {
     PossibleValuesParser::new(["exact", "fast"]).try_map(|text| text.parse::<Numeric>())
@@ -146,6 +165,10 @@ impl ComposeArgs {
             max_sequences: self.max_sequences,
             max_step_tokens: self.max_step_tokens,
             memory_bytes: self.memory_bytes,
+            policy: self.policy.clone().map(|plugin| {
+                let params = self.policy_params.clone().unwrap_or_default();
+                PolicyRef::any_version(plugin, params, self.policy_grant.clone())
+            }),
         }
     }
 }

@@ -5,9 +5,11 @@ use std::thread;
 
 use host_cpu::CpuDevice;
 use host_device::Device;
-use host_lua::LuaPlugin;
+use host_lua::{LuaPlugin, LuaPolicy};
 use host_models::{ModelStore, Settings};
-use host_plugins::{Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, Runtime};
+use host_plugins::{
+    Budget, GraphPlugin, LogSink, PluginError, PluginFolder, PluginPackage, Runtime, SamplingPolicy,
+};
 use host_registry::{Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, Registry};
 use host_wasm::WasmRuntime;
 
@@ -63,24 +65,38 @@ impl Host {
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub(crate) fn graph_plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Failure> {
-        let wanted = composition.graph();
-        let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
-        let package = package.expect("the registry knows no other plugins than these");
-        Ok(self.open_plugin(package)?)
+        let package = self.package(composition.graph());
+        let (budget, log) = (Budget::default(), log_to_stderr());
+        Ok(match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.wasm()?.open(package, budget, log)?),
+        })
     }
 
-    fn open_plugin(
+    /// The sampling policy of a composition, ready for requests.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub(crate) fn sampling_policy(
         &self,
-        package: &PluginPackage,
-    ) -> Result<Box<dyn GraphPlugin>, host_plugins::PluginError> {
+        composition: &Composition,
+    ) -> Result<Option<Box<dyn SamplingPolicy>>, Failure> {
+        let Some(policy) = composition.policy() else { return Ok(None) };
+        let package = self.package(&policy.plugin);
         let (budget, log) = (Budget::default(), log_to_stderr());
-        match package.manifest().runtime {
-            Runtime::Lua => Ok(Box::new(LuaPlugin::open(package, budget, log)?)),
-            Runtime::Wasm => {
-                let runtime = WasmRuntime::new(Some(&self.compiled_plugins()))?;
-                Ok(Box::new(runtime.open(package, budget, log)?))
-            }
-        }
+        Ok(Some(match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.wasm()?.open_policy(package, budget, log)?),
+        }))
+    }
+
+    fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
+        let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
+        package.expect("the registry knows no other plugins than these")
+    }
+
+    fn wasm(&self) -> Result<WasmRuntime, PluginError> {
+        WasmRuntime::new(Some(&self.compiled_plugins()))
     }
 
     /// Where compiled plugins are kept.

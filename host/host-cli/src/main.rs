@@ -13,6 +13,7 @@ mod folders;
 mod host;
 mod interrupt;
 mod open;
+mod policy;
 mod progress;
 mod prompt;
 mod sampling;

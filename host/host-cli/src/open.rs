@@ -14,6 +14,7 @@ use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
 use host_graph::{Catalogue, Graph, TensorFacts};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins};
+use host_plugins::PolicyInstance;
 use host_registry::{Composition, Decision, ModelFacts, Overrides, ProfileSet};
 use host_text::{TextError, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
@@ -21,6 +22,7 @@ use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config}
 use crate::args::{ComposeArgs, ModelArgs};
 use crate::error::{CliError, Failure};
 use crate::host::Host;
+use crate::policy::RequestPolicy;
 use crate::progress::{BytesProgress, FetchProgress};
 
 /// A model on disk with its configuration.
@@ -40,6 +42,17 @@ pub(crate) struct Opened {
     pub(crate) composition: Composition,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) engine: Engine,
+    pub(crate) policy: Option<RequestPolicy>,
+}
+
+impl Opened {
+    /// The instance of the composition's policy for one request, if it names one.
+    ///
+    /// # Errors
+    /// A policy that refuses its params, or fails.
+    pub(crate) fn open_policy(&self) -> Result<Option<Box<dyn PolicyInstance>>, Failure> {
+        self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose()
+    }
 }
 
 /// All of it.
@@ -195,7 +208,9 @@ fn start(
     let engine_options =
         EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
     let engine = Engine::new(executable?, engine_options);
-    Ok(Opened { composition, tokenizer: Arc::new(tokenizer), engine })
+    let tokenizer = Arc::new(tokenizer);
+    let policy = RequestPolicy::of(host, &composition, &tokenizer, engine.executable().n_vocab())?;
+    Ok(Opened { composition, tokenizer, engine, policy })
 }
 
 /// The tokenizer of a model: from the GGUF file's vocabulary, or from the folder's files.

@@ -51,14 +51,15 @@ mod set;
 mod setting;
 mod source;
 
-pub use composition::Composition;
+pub use composition::{Composition, Policy};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
 pub use overrides::Overrides;
 pub use profile::{
     Bytes, Compose, ContextTokens, FailedPredicate, Kernels, Kv, KvDtype, Limits, Match, Names, PluginRef,
-    Predicate, Profile, SCHEMA_VERSION, SamplingDefaults, Serve, Sha256Digest, Source, Threads,
+    PolicyRef, Predicate, Profile, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve, Sha256Digest,
+    Source, Threads,
 };
 pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
 pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, Registry};

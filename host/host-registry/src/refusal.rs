@@ -67,10 +67,12 @@ pub enum Fault {
         known: Vec<String>,
     },
     /// The plugin is for something else.
-    #[error("the plugin `{plugin}` builds no graph")]
+    #[error("the plugin `{plugin}` is no {expected}")]
     PluginKind {
         /// The id.
         plugin: String,
+        /// What it should be for.
+        expected: &'static str,
         /// What it is for.
         found: &'static str,
     },
@@ -242,10 +244,10 @@ impl Reported for Fault {
                 .expected(format!("a plugin `{plugin}`"))
                 .found(listed(known))
                 .mend(did_you_mean(nearest, "install the plugin, or name one that is there")),
-            Fault::PluginKind { found, .. } => new("registry.plugin-kind")
-                .expected("a plugin of kind model-graph")
+            Fault::PluginKind { expected, found, .. } => new("registry.plugin-kind")
+                .expected(format!("a plugin of kind {expected}"))
                 .found(format!("kind {found}"))
-                .mend("name a plugin that builds graphs"),
+                .mend(format!("name a {expected} plugin")),
             Fault::PluginVersion { range, found, .. } => new("registry.plugin-version")
                 .expected(format!("a version {range}"))
                 .found(listed(found))

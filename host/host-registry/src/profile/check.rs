@@ -120,7 +120,7 @@ impl Faults {
 
     fn sampling(&mut self, profile: &Profile) {
         // The seed has no range; it belongs to the request.
-        let error = match &profile.sampling {
+        let error = match &profile.sampling.defaults {
             SamplingDefaults::Flat(settings) => settings.check().err(),
             SamplingDefaults::Chain(samplers) => samplers.iter().find_map(|sampler| sampler.check().err()),
         };

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
-pub use sampling::SamplingDefaults;
+pub use sampling::{PolicyRef, SamplingDefaults, SamplingTable};
 pub(crate) use sampling::{flat_values, line};
 pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
 
@@ -46,8 +46,8 @@ pub struct Profile {
     pub kv: Kv,
     /// Kernels it will not do without.
     pub kernels: Kernels,
-    /// The sampling settings of a request that gives none.
-    pub sampling: SamplingDefaults,
+    /// The sampling settings of a request that gives none, and the policy of every request.
+    pub sampling: SamplingTable,
     /// What else a request that says nothing gets.
     pub serve: Serve,
     /// How much it may use.
