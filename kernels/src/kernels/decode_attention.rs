@@ -55,7 +55,7 @@ impl Shape {
             Shape { bits, .. } if ![4, 8].contains(bits) => Some("codes must have 4 or 8 bits"),
             Shape { group, .. } if ![32, 64, 128].contains(group) => Some("groups must be 32, 64 or 128"),
             Shape { dim, .. } if dim % 32 != 0 => Some("heads must be a multiple of 32 wide"),
-            Shape { bits, .. } if own * bits % 32 != 0 => Some("a lane must own whole words"),
+            Shape { bits, .. } if !(own * bits).is_multiple_of(32) => Some("a lane must own whole words"),
             Shape { group, .. } if own > *group || group % own != 0 => {
                 Some("a lane's channels must lie in one group")
             }
