@@ -60,7 +60,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("indicatif", &["host-cli", "xtask"]),
     ("tokenizers", &["host-text"]),
     ("llguidance", &["host-sampling"]),
-    ("toktrie", &["host-sampling"]),
     ("minijinja", &["host-text"]),
     ("minijinja-contrib", &["host-text"]),
     // The tests read goldens with the published crate, to judge ours.

@@ -140,6 +140,7 @@ pub(crate) struct ComposeArgs {
 
 const COMPOSE: &str = "Composition";
 const SAMPLING: &str = "Sampling";
+const CONSTRAINT: &str = "Constraint";
 
 fn json_object(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
@@ -277,6 +278,15 @@ pub(crate) struct GenerateArgs {
     /// Go on after the model's stop tokens
     #[arg(long, help_heading = SAMPLING)]
     pub(crate) ignore_eos: bool,
+    /// Answer with a JSON value of the schema in this file, without white space between its parts
+    #[arg(long, value_name = "FILE", help_heading = CONSTRAINT, conflicts_with_all = ["regex", "grammar"])]
+    pub(crate) json_schema: Option<PathBuf>,
+    /// Answer with a text that this regular expression matches as a whole
+    #[arg(long, value_name = "R", help_heading = CONSTRAINT, conflicts_with = "grammar")]
+    pub(crate) regex: Option<String>,
+    /// Answer with a text of the Lark grammar in this file
+    #[arg(long, value_name = "FILE", help_heading = CONSTRAINT)]
+    pub(crate) grammar: Option<PathBuf>,
     /// Also give the log-probabilities of the N most likely tokens at each position
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
@@ -494,6 +504,8 @@ mod tests {
             "generate --prompt-ids 1 hello",
             "generate --raw --system x hello",
             "generate --logprobs 3 hello",
+            "generate --regex a --grammar g.lark hello",
+            "generate --json-schema s.json --regex a hello",
             "generate --numeric best hello",
             "generate --threads some hello",
             "explain",

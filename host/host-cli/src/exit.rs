@@ -33,7 +33,7 @@ impl Exit {
     pub(crate) fn of_report(code: &str) -> Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
-            ("usage" | "sampling", _)
+            ("usage" | "sampling" | "constraint", _)
             | (_, "models.source-form" | "models.variable" | "profile.unknown-id") => Exit::Usage,
             ("profile" | "registry" | "compose" | "plugin" | "graph", _) => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,

@@ -6,6 +6,7 @@
 mod answer;
 mod args;
 mod commands;
+mod constraint;
 mod draw;
 mod error;
 mod exit;

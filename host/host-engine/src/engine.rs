@@ -113,6 +113,11 @@ impl Engine {
         if request.max_tokens == 0 {
             return Err(EngineError::NoTokens);
         }
+        if let Some(found) = request.constraint.as_ref().map(|grammar| grammar.table().n_vocab())
+            && found != n_vocab
+        {
+            return Err(EngineError::OtherVocabulary { found, n_vocab });
+        }
         match request.logprobs {
             Some(found) if found > n_vocab => Err(EngineError::TooManyLogprobs { found, n_vocab }),
             _ => Ok(()),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use host_core::{FinishReason, Report, SamplingChain};
 use host_plugins::PolicyInstance;
-use host_sampling::TokenLogprobs;
+use host_sampling::{Grammar, TokenLogprobs};
 
 /// A request's number within one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -54,6 +54,8 @@ pub struct Request {
     /// For each token, also give its log-probability and those of this many most likely ones; `None` gives
     /// neither.
     pub logprobs: Option<usize>,
+    /// What the text must be; `None` leaves it free.
+    pub constraint: Option<Grammar>,
     /// Continue in this session's sequence: what it has in common with the prompt is not computed again.
     pub session: Option<SessionId>,
     /// Ends the request early.
@@ -71,6 +73,7 @@ impl Request {
             stop_token_ids: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            constraint: None,
             session: None,
             cancel: CancelFlag::new(),
         }

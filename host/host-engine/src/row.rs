@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use host_core::{FinishReason, Report, Reported};
 use host_device::{Logits, SequenceId};
 use host_plugins::{PolicyInput, PolicyInstance};
-use host_sampling::{Chain, Choice, Edits, RowView, StepInput};
+use host_sampling::{Chain, Choice, Constraint, Edits, Grammar, RowView, StepInput};
 
 use crate::error::EngineError;
 use crate::request::{Outcome, Request, RequestId, Usage};
@@ -52,6 +52,8 @@ pub(crate) struct Row {
     n_told: usize,
     /// Tokens that the policy forced and that are still to follow.
     forced: VecDeque<u32>,
+    /// Where the text stands in the request's grammar.
+    constraint: Option<Constraint>,
     /// The prompt, then what was generated.
     pub(crate) tokens: Vec<u32>,
     n_prompt: usize,
@@ -73,6 +75,7 @@ impl Row {
         let tokens = std::mem::take(&mut request.prompt_ids);
         let n_prompt = tokens.len();
         let policy = request.policy.take();
+        let constraint = request.constraint.as_ref().map(Grammar::constraint);
         Row {
             id,
             sequence,
@@ -81,6 +84,7 @@ impl Row {
             policy,
             n_told: 0,
             forced: VecDeque::new(),
+            constraint,
             tokens,
             n_prompt,
             n_reused,
@@ -138,7 +142,7 @@ impl Row {
             return Err(End::Finished(reason));
         }
         loop {
-            let token = self.choose(logits, logits_row, &edits)?;
+            let token = self.choose(logits, logits_row, edits)?;
             outcomes.push(self.accept(token, context_tokens)?);
             // Forced tokens are known without their logits, so they are computed in one run; their
             // log-probabilities are not.
@@ -171,7 +175,12 @@ impl Row {
         Ok(edits)
     }
 
-    fn choose(&mut self, logits: &dyn Logits, logits_row: usize, edits: &Edits) -> Result<Choice, End> {
+    /// The chain chooses under the step's edits and the constraint's mask; the constraint goes on with the choice.
+    fn choose(&mut self, logits: &dyn Logits, logits_row: usize, mut edits: Edits) -> Result<Choice, End> {
+        let ended = |error: EngineError| End::failed(&error);
+        if let Some(constraint) = &mut self.constraint {
+            edits.allow(constraint.mask().map_err(|error| ended(error.into()))?);
+        }
         let input = StepInput {
             logits,
             row: logits_row,
@@ -179,10 +188,13 @@ impl Row {
             step: self.position(),
             logprobs: self.request.logprobs,
         };
-        self.chain.choose(&input, edits).map_err(|source| {
-            let position = self.tokens.len();
-            End::failed(&EngineError::Sample { position, source })
-        })
+        let position = self.tokens.len();
+        let choice = self.chain.choose(&input, &edits);
+        let choice = choice.map_err(|source| ended(EngineError::Sample { position, source }))?;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(choice.token_id).map_err(|error| ended(error.into()))?;
+        }
+        Ok(choice)
     }
 
     /// Takes a token in; the error is an end without it.
@@ -196,6 +208,11 @@ impl Row {
         if is_full || self.usage().generated_tokens == self.request.max_tokens {
             self.forced.clear();
             self.end = Some(End::Finished(FinishReason::Length));
+        }
+        // Nothing but a stop token may follow: it need not be computed.
+        if self.constraint.as_ref().is_some_and(Constraint::is_finished) {
+            self.forced.clear();
+            self.end = Some(End::Finished(FinishReason::Stop));
         }
         Ok(Outcome::Token { token_id, logprobs })
     }

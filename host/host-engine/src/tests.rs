@@ -2,7 +2,7 @@
 
 use host_core::{FinishReason, Reported, SamplingSettings};
 use host_plugins::{Needs, PluginError, PluginName, PolicyInput, PolicyInstance, PolicyTraits};
-use host_sampling::Edits;
+use host_sampling::{Budget as GrammarBudget, Edits, Grammar, GrammarSpec, TokenTable};
 use proptest::prelude::*;
 
 use crate::fake::{FakeExecutable, StepLog, Toy};
@@ -557,4 +557,44 @@ fn a_policy_that_fails_ends_its_request_alone() {
     assert_eq!(tokens_of(&events, failing).len(), 3);
     assert_eq!(end_of(&events, failing), Err("plugin.time-budget"));
     assert_all_released(&engine);
+}
+
+/// Token `i` of the toy's vocabulary is the character 33 + i; the last one ends a generation.
+fn grammar(toy: &Toy, regex: &str) -> Grammar {
+    let tokens = (0..toy.n_vocab as u8).map(|i| vec![33 + i]).collect();
+    let table =
+        TokenTable::new(toy.n_vocab, tokens, &[], &[toy.n_vocab as u32 - 1]).expect("a sound vocabulary");
+    Grammar::compile(&GrammarSpec::Regex(regex.to_owned()), &table, GrammarBudget::default()).expect("sound")
+}
+
+#[test]
+fn a_constrained_row_keeps_to_its_grammar_and_disturbs_nobody() {
+    let toy = Toy::default();
+    let alone = {
+        let (mut engine, _) = engine(&toy);
+        let id = engine.submit(drawn(&[1, 2], 9, 3)).expect("a good request");
+        tokens_of(&drain(&mut engine), id)
+    };
+    let (mut engine, _) = engine(&toy);
+    let other = engine.submit(drawn(&[1, 2], 9, 3)).expect("a good request");
+    let mut constrained = |regex: &str| {
+        let request = Request { constraint: Some(grammar(&toy, regex)), ..drawn(&[4], 9, 5) };
+        engine.submit(request).expect("a good request")
+    };
+    let (three, many) = (constrained("[!-%]{3}"), constrained("[&-)]+"));
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, other), alone);
+    let found = tokens_of(&events, three);
+    assert!(found.len() == 3 && found.iter().all(|token| *token < 5), "{found:?}");
+    assert_eq!(end_of(&events, three), Ok(FinishReason::Stop), "nothing may follow, so nothing was computed");
+    let found = tokens_of(&events, many);
+    assert!(found.iter().all(|token| (5..9).contains(token) || *token == 60), "{found:?}");
+}
+
+#[test]
+fn a_grammar_of_another_vocabulary_is_refused() {
+    let (mut engine, _) = engine(&Toy::default());
+    let other = grammar(&Toy { n_vocab: 60, ..Toy::default() }, "a");
+    let refused = engine.submit(Request { constraint: Some(other), ..greedy(&[1], 1) });
+    assert_eq!(refused.map_err(|error| error.report().code), Err("engine.other-vocabulary"));
 }

@@ -6,6 +6,7 @@
 
 mod candidates;
 mod chain;
+mod constraint;
 mod dry;
 mod edits;
 mod error;
@@ -23,6 +24,7 @@ mod view;
 mod tests;
 
 pub use chain::{Chain, Choice, StepInput};
+pub use constraint::{Budget, Constraint, ConstraintError, Grammar, GrammarSpec, TokenTable, Whitespace};
 pub use edits::Edits;
 pub use error::SampleError;
 pub use logprobs::{TokenLogprobs, token_logprobs};
