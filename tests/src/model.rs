@@ -55,6 +55,7 @@ impl Host {
             devices: vec![DeviceFacts::of(&device, 1)],
             loaders: names(&["safetensors", "gguf"]),
             quants: names(&["as-published"]),
+            schemes: Vec::new(),
             loops: names(&["autoregressive"]),
         }));
         let profiles =

@@ -34,8 +34,10 @@ impl Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
             ("usage" | "sampling" | "constraint", _)
-            | (_, "models.source-form" | "models.variable" | "profile.unknown-id") => Exit::Usage,
-            ("profile" | "registry" | "compose" | "plugin" | "graph", _) => Exit::Refused,
+            | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules") => {
+                Exit::Usage
+            }
+            ("profile" | "registry" | "compose" | "plugin" | "graph" | "quant", _) => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,
             _ => Exit::Failed,
         }

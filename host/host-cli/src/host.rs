@@ -10,7 +10,9 @@ use host_models::{ModelStore, Settings};
 use host_plugins::{
     Budget, GraphPlugin, LogSink, PluginError, PluginFolder, PluginPackage, Runtime, SamplingPolicy,
 };
-use host_registry::{Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, Registry};
+use host_registry::{
+    Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
+};
 use host_wasm::WasmRuntime;
 
 use crate::args::FolderArgs;
@@ -30,6 +32,7 @@ pub(crate) struct Host {
     pub(crate) profile_dirs: Vec<PathBuf>,
     pub(crate) plugins: PluginFolder,
     pub(crate) profiles: ProfileSet,
+    pub(crate) quants: QuantSet,
     /// Those of this machine and this build, the preferred one first.
     pub(crate) devices: Vec<Box<dyn Device>>,
     pub(crate) registry: Registry,
@@ -47,11 +50,12 @@ impl Host {
         let (plugin_dirs, profile_dirs) = (folders::plugins(args)?, folders::profiles(args)?);
         let plugins = PluginFolder::scan(&plugin_dirs)?;
         let profiles = profiles(args)?;
+        let quants = QuantSet::load(&profile_dirs).map_err(|errors| Failure::several(&errors))?;
         let devices = devices();
-        let registry = registry(&plugins, &devices)?;
+        let registry = registry(&plugins, &quants, &devices)?;
         let settings = Settings::from_environment(None)?;
         let store = ModelStore::with_settings(settings.clone());
-        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, devices, registry, settings, store })
+        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, quants, devices, registry, settings, store })
     }
 
     /// The device of a composition.
@@ -126,13 +130,18 @@ fn devices() -> Vec<Box<dyn Device>> {
     return vec![Box::new(CpuDevice::new())];
 }
 
-fn registry(plugins: &PluginFolder, devices: &[Box<dyn Device>]) -> Result<Registry, Failure> {
+fn registry(
+    plugins: &PluginFolder,
+    quants: &QuantSet,
+    devices: &[Box<dyn Device>],
+) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
         plugins: plugins.packages().map(PluginFacts::from).collect(),
         devices: devices.iter().map(|device| DeviceFacts::of(device.as_ref(), n_threads())).collect(),
         loaders: names(&LOADERS),
         quants: names(&QUANTS),
+        schemes: quants.iter().map(|rules| QuantFacts::from(&**rules)).collect(),
         loops: names(&LOOPS),
     })?)
 }

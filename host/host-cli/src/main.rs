@@ -13,6 +13,7 @@ mod exit;
 mod folders;
 mod host;
 mod interrupt;
+mod model_folder;
 mod open;
 mod policy;
 mod progress;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Graph(args) => commands::graph::run(&cli.folders, &args),
         Command::Models(args) => commands::models::run(&cli.folders, &args),
         Command::Import(args) => commands::import::run(&cli.folders, &args),
+        Command::Quantize(args) => commands::quantize::run(&cli.folders, &args),
         Command::Doctor(args) => commands::doctor::run(&cli.folders, &args),
         Command::Bench(args) => commands::bench::run(&cli.folders, &args, started),
         Command::Completion(args) => commands::completion::run(&args),

@@ -10,9 +10,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use host_core::quant::{self, QuantProfile};
 use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
-use host_graph::{Catalogue, Graph, TensorFacts};
+use host_graph::{Catalogue, Graph, TensorFacts, Use, use_by_name};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins};
 use host_plugins::PolicyInstance;
 use host_registry::{Composition, Decision, ModelFacts, Overrides, ProfileSet};
@@ -149,11 +150,28 @@ pub(crate) fn resolve(
     Ok(host.registry.resolve(profile, facts, overrides)?)
 }
 
-/// Reads the headers and has the plugin build the graph.
+/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules
+/// give it.
+///
+/// # Errors
+/// A broken checkpoint, a plugin that refuses it, or rules that do not fit it.
+pub(crate) fn describe(
+    host: &Host,
+    located: &Located,
+    composition: &Composition,
+) -> Result<Described, Failure> {
+    let published = describe_published(host, located, composition)?;
+    match composition.scheme() {
+        None => Ok(published),
+        Some(facts) => published.quantised(&**host.quants.by_id(&facts.id)?),
+    }
+}
+
+/// As [`describe`], with the weights as they were published.
 ///
 /// # Errors
 /// A broken checkpoint, or a plugin that refuses it.
-pub(crate) fn describe(
+pub(crate) fn describe_published(
     host: &Host,
     located: &Located,
     composition: &Composition,
@@ -231,6 +249,30 @@ fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
         (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
     });
     facts.collect()
+}
+
+impl Described {
+    /// What a quantisation profile may know of each tensor, in the catalogue's order.
+    pub(crate) fn tensor_facts(&self) -> Vec<quant::TensorFacts> {
+        let uses = self.graph.uses();
+        let facts = self.checkpoint.catalogue().iter().map(|info| {
+            let Use { role, layer } =
+                uses.get(info.name.as_str()).copied().unwrap_or_else(|| use_by_name(&info.name));
+            let (name, shape) = (info.name.clone(), info.shape.clone());
+            quant::TensorFacts { name, shape, dtype: info.number_dtype(), role, layer }
+        });
+        facts.collect()
+    }
+
+    /// The same with each tensor in the scheme that the profile gives it.
+    ///
+    /// # Errors
+    /// The profile's refusal, or a tensor that cannot take its scheme.
+    pub(crate) fn quantised(self, profile: &dyn QuantProfile) -> Result<Described, Failure> {
+        let schemes = quant::plan_schemes(profile, &self.tensor_facts())?;
+        let Described { checkpoint, graph } = self;
+        Ok(Described { checkpoint: checkpoint.quantised(&schemes)?, graph })
+    }
 }
 
 impl Located {

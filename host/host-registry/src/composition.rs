@@ -6,9 +6,9 @@ use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
 use host_plugins::Grants;
 use serde_json::{Map, Value};
 
-use crate::profile::{Profile, SamplingDefaults, Serve, Sha256Digest};
+use crate::profile::{Profile, Quant, SamplingDefaults, Serve, Sha256Digest};
 use crate::refusal::Refusal;
-use crate::registry::PluginFacts;
+use crate::registry::{PluginFacts, QuantFacts};
 use crate::setting::Setting;
 
 /// A sampling policy as it was resolved.
@@ -29,6 +29,7 @@ pub struct Composition {
     pub(crate) config_digest: Sha256Digest,
     pub(crate) graph: PluginFacts,
     pub(crate) policy: Option<Policy>,
+    pub(crate) scheme: Option<QuantFacts>,
     pub(crate) loader: String,
     pub(crate) device: String,
     pub(crate) options: CompileOptions,
@@ -61,9 +62,16 @@ impl Composition {
         &self.loader
     }
 
-    /// What becomes of the weights.
+    /// What becomes of the weights, by name.
     pub fn quant(&self) -> &str {
-        &self.profile.compose.quant
+        match &self.profile.compose.quant {
+            Quant::Named(name) | Quant::Scheme(name) => name,
+        }
+    }
+
+    /// The rules by which weights are quantised while they are loaded; none where they stay as published.
+    pub fn scheme(&self) -> Option<&QuantFacts> {
+        self.scheme.as_ref()
     }
 
     /// The decoding loop.
@@ -132,7 +140,7 @@ impl Composition {
     /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation and loop; every setting as asked for (not as this machine resolves it, so
+    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their digest) and loop; every setting as asked for (not as this machine resolves it, so
     /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
     /// JSON, numbers in their shortest form; what is absent has no line.
     pub fn canonical_text(&self) -> String {
@@ -145,7 +153,12 @@ impl Composition {
             text.plugin("policy", &policy.plugin);
         }
         text.line("loader", quoted(&self.loader));
-        text.line("quant", quoted(&compose.quant));
+        match &self.scheme {
+            None => text.line("quant", quoted(self.quant())),
+            Some(rules) => {
+                text.line("quant", format_args!("scheme {} {}", quoted(&rules.id), rules.digest));
+            }
+        }
         text.line("loop", quoted(&compose.loop_));
         for setting in &self.settings {
             text.line(setting.key, quoted(&setting.asked));

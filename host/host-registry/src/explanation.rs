@@ -110,7 +110,10 @@ impl Explanation {
         self.parts = vec![
             plugin("graph", composition.graph()),
             named("loader", composition.loader()),
-            named("quant", composition.quant()),
+            PartLine {
+                digest: composition.scheme().map(|rules| rules.digest.to_string()),
+                ..named("quant", composition.quant())
+            },
             named("loop", composition.decoding_loop()),
         ];
         self.parts.extend(composition.policy().map(|policy| plugin("policy", &policy.plugin)));

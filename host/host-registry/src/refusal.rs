@@ -209,6 +209,8 @@ pub enum PartKind {
     Loader,
     /// `compose.quant`
     Quant,
+    /// `compose.quant.scheme`
+    Scheme,
     /// `compose.loop`
     Loop,
     /// `compose.device`
@@ -220,6 +222,7 @@ impl PartKind {
         match self {
             PartKind::Loader => "loader",
             PartKind::Quant => "quantisation",
+            PartKind::Scheme => "set of quantisation rules",
             PartKind::Loop => "loop",
             PartKind::Device => "device",
         }
@@ -228,7 +231,7 @@ impl PartKind {
     fn code(self) -> &'static str {
         match self {
             PartKind::Loader => "registry.loader-missing",
-            PartKind::Quant => "registry.quant-missing",
+            PartKind::Quant | PartKind::Scheme => "registry.quant-missing",
             PartKind::Loop => "registry.loop-missing",
             PartKind::Device => "registry.device-missing",
         }

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use crate::composition::{Composition, Policy, config_digest};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
-use crate::profile::{ContextTokens, Profile, SamplingDefaults, Threads, flat_values, line, lookup};
+use crate::profile::{ContextTokens, Profile, Quant, SamplingDefaults, Threads, flat_values, line, lookup};
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
-use crate::registry::{DeviceFacts, PluginFacts, Registry};
+use crate::registry::{DeviceFacts, PluginFacts, QuantFacts, Registry};
 use crate::select::select_plugin;
 use crate::set::LoadedProfile;
 use crate::setting::{Key, Origin, Setting};
@@ -47,11 +47,12 @@ impl Registry {
         let composed = asked.compose();
         let Resolution { settings, faults, .. } = asked;
         match composed {
-            Some((graph, policy, device, options)) if faults.is_empty() => Ok(Composition {
+            Some((graph, policy, scheme, device, options)) if faults.is_empty() => Ok(Composition {
                 profile: profile.clone(),
                 config_digest: config_digest(model.config),
                 graph: graph.clone(),
                 policy,
+                scheme,
                 loader: model.format.to_owned(),
                 device: device.id.clone(),
                 options,
@@ -75,7 +76,7 @@ const MEMORY_BYTES: Key = Key::with_flag("limits.memory_bytes", "--memory-bytes"
 const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
 
 /// What a composition is made of.
-type Composed<'a> = (&'a PluginFacts, Option<Policy>, &'a DeviceFacts, CompileOptions);
+type Composed<'a> = (&'a PluginFacts, Option<Policy>, Option<QuantFacts>, &'a DeviceFacts, CompileOptions);
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -95,7 +96,7 @@ impl<'a> Resolution<'a> {
         let policy = self.policy();
         self.loader();
         let (parts, compose) = (self.registry.parts(), &self.profile.compose);
-        self.part(PartKind::Quant, "compose.quant", &compose.quant, &parts.quants);
+        let scheme = self.quant();
         self.part(PartKind::Loop, "compose.loop", &compose.loop_, &parts.loops);
         let device = self.device();
         self.kernels(device);
@@ -119,7 +120,7 @@ impl<'a> Resolution<'a> {
             max_step_tokens: max_step_tokens?,
             memory_bytes,
         };
-        Some((graph?, policy?, device?, options))
+        Some((graph?, policy?, scheme, device?, options))
     }
 
     fn graph_plugin(&mut self) -> Option<&'a PluginFacts> {
@@ -153,6 +154,22 @@ impl<'a> Resolution<'a> {
                     self.fault_at(&["sampling", "policy", key], fault);
                 }
                 None
+            }
+        }
+    }
+
+    /// A way that the host has, or rules that were loaded; those are given back.
+    fn quant(&mut self) -> Option<QuantFacts> {
+        let parts = self.registry.parts();
+        match &self.profile.compose.quant {
+            Quant::Named(name) => {
+                self.part(PartKind::Quant, "compose.quant", name, &parts.quants);
+                None
+            }
+            Quant::Scheme(id) => {
+                let known: Vec<String> = parts.schemes.iter().map(|rules| rules.id.clone()).collect();
+                self.part(PartKind::Scheme, "compose.quant.scheme", id, &known);
+                parts.schemes.iter().find(|rules| rules.id == *id).cloned()
             }
         }
     }

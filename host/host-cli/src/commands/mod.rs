@@ -9,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod graph;
 pub(crate) mod import;
 pub(crate) mod models;
+pub(crate) mod quantize;
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;

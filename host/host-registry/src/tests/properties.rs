@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::{FILE, PROFILE};
 use crate::{
     Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, ProfileSet, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source,
-    Threads,
+    PolicyRef, Predicate, Profile, ProfileSet, Quant, SamplingDefaults, SamplingTable, Serve, Sha256Digest,
+    Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -93,7 +93,7 @@ fn compose() -> impl Strategy<Value = Compose> {
         |(graph, loader, quant, loop_, device, numeric)| Compose {
             graph,
             loader,
-            quant,
+            quant: if quant.len() % 2 == 0 { Quant::Named(quant) } else { Quant::Scheme(quant) },
             loop_,
             device,
             numeric,
