@@ -82,6 +82,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Opens a session that holds what another one holds; each then goes its own way.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSession`], [`EngineError::SessionBusy`], and no room for one more sequence.
+    pub fn fork_session(&mut self, id: SessionId) -> Result<SessionId, EngineError> {
+        let Some(held) = self.sessions.held(id)? else { return Ok(self.sessions.open()) };
+        let sequence = self.executable.fork(held.sequence)?;
+        let tokens = held.tokens.clone();
+        Ok(self.sessions.open_with(Held { sequence, tokens }))
+    }
+
     /// Takes a request in; it joins at the next step that has a sequence for it.
     ///
     /// # Errors

@@ -36,6 +36,13 @@ impl CancelFlag {
     }
 }
 
+/// A flag that others hold too.
+impl From<Arc<AtomicBool>> for CancelFlag {
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        CancelFlag(flag)
+    }
+}
+
 /// One generation. It is no `Clone`: a policy's instance belongs to one request.
 #[derive(Debug)]
 pub struct Request {

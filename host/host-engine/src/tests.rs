@@ -315,6 +315,33 @@ fn a_session_runs_one_request_and_holds_one_sequence() {
 }
 
 #[test]
+fn a_forked_session_holds_the_same_and_goes_its_own_way() {
+    let toy = Toy { max_sequences: 2, ..Toy::default() };
+    let (mut engine, _) = engine(&toy);
+    let trunk = engine.open_session();
+    let empty = engine.fork_session(trunk).expect("an empty one needs no sequence");
+    engine.close_session(empty).expect("it is open");
+    let say = |engine: &mut Engine, session, prompt: &[u32]| {
+        let mut request = greedy(prompt, 2);
+        request.session = Some(session);
+        let id = engine.submit(request).expect("a good request");
+        let events = drain(engine);
+        (tokens_of(&events, id), usage_of(&events, id).reused_tokens)
+    };
+    say(&mut engine, trunk, &[1, 2, 3]);
+    let branch = engine.fork_session(trunk).expect("there is room for one more");
+    let full = engine.fork_session(trunk).expect_err("there is no third sequence");
+    assert_eq!(full.report().code, "device.too-many-sequences");
+    assert_eq!(say(&mut engine, branch, &[1, 2, 3, 9]), (toy.continue_greedily(&[1, 2, 3, 9], 2), 3));
+    assert_eq!(say(&mut engine, trunk, &[1, 2, 3, 8]), (toy.continue_greedily(&[1, 2, 3, 8], 2), 3));
+    for session in [trunk, branch] {
+        engine.close_session(session).expect("it is open");
+    }
+    assert_all_released(&engine);
+    assert!(matches!(engine.fork_session(trunk), Err(EngineError::UnknownSession(_))));
+}
+
+#[test]
 fn a_failing_device_empties_the_sessions() {
     let toy = Toy { failing_step: Some(2), ..Toy::default() };
     let (mut engine, _) = engine(&toy);
