@@ -11,6 +11,7 @@ mod manifest;
 mod package;
 mod policy;
 mod quant;
+pub mod pipeline;
 mod session;
 mod step;
 
