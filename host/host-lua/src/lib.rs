@@ -1,4 +1,5 @@
 //! Plugins written in Lua: sandboxed Luau through mlua.
+//! Model-graph plugins and pipelines written in Lua: sandboxed Luau through mlua.
 //!
 //! A script defines the functions of its kind: `build(config, g)` for a model's graph, `open(params, vocabulary)` for
 //! a sampling policy, `plan(params, tensors, config)` for a quantisation profile. Each build, plan and request runs in
@@ -11,6 +12,7 @@ mod builder;
 mod config;
 mod deadline;
 mod fault;
+mod pipeline;
 mod plugin;
 mod policy;
 mod quant;
@@ -18,6 +20,7 @@ mod sandbox;
 mod script;
 mod step;
 
+pub use pipeline::{LuaPipeline, PipelineOutcome, PipelineRun};
 pub use plugin::LuaPlugin;
 pub use policy::LuaPolicy;
 pub use quant::LuaQuant;

@@ -9,7 +9,7 @@ use crate::deadline::Deadline;
 use crate::fault::Raised;
 
 /// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
-const REMOVED: [&str; 12] = [
+pub(crate) const REMOVED: [&str; 12] = [
     "collectgarbage",
     "dofile",
     "gcinfo",
@@ -25,7 +25,7 @@ const REMOVED: [&str; 12] = [
 ];
 
 /// Members of `math` that give another number in each run.
-const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
+pub(crate) const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
 
 /// What published configs tell in many ways, read once for all scripts.
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
