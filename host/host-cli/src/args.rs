@@ -16,6 +16,7 @@ Examples:
   tenon generate --model model.gguf \"Why is the sky blue?\"
   tenon generate --model ./folder --raw --temperature 0 \"The capital of France is\"
   cat essay.txt | tenon generate --model hf:OWNER/NAME --system \"Summarise in one line.\"
+  tenon run examples/pipelines/best_of_n.lua --profile smollm2-135m --arg n=4
   tenon explain model.gguf
   tenon doctor
 
@@ -63,6 +64,9 @@ pub(crate) enum Command {
     /// Talk with a model
     #[command(after_help = CHAT_EXAMPLES)]
     Chat(Box<ChatArgs>),
+    /// Run a pipeline: a script in Lua that generates with a model
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
     /// Tell how a model would be run, and why, without reading its weights
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(Box<ExplainArgs>),
@@ -91,6 +95,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Generate(args) => args.json,
+            Command::Run(args) => args.json,
             Command::Explain(args) => args.json,
             Command::Models(args) => match &args.command {
                 ModelsCommand::List { json } | ModelsCommand::Get { json, .. } => *json,
@@ -321,6 +326,80 @@ pub(crate) struct ChatArgs {
     pub(crate) compose: ComposeArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tenon run examples/pipelines/best_of_n.lua --profile smollm2-135m --arg n=4 --arg question=\"What is a tenon?\"
+  tenon run examples/pipelines/extract_with_retry.lua --profile smollm2-135m --temperature 0 --json
+  tenon run pipeline.lua --model model.gguf --wall-ms 60000
+
+The script defines `main(args)`; args holds each --arg. It gets the model that --model or --profile opens:
+
+  function main(args)
+      local answer = model():generate({ { role = \"user\", content = args.question } }, { max_tokens = 50 })
+      return answer.text
+  end
+
+What main returns is printed, a string as it is and a table as JSON; emit(text) prints at once, print(...) logs to
+standard error. With --json the answer is one object: result, output (what was emitted), composition (hash), spent
+(lua_ms, host_calls, tasks). An error names the script's line. plugin-sdk/README.md is the author's guide.
+
+Budgets not given stand in pipelines/budget.toml in a folder of profiles; each has its own error code.";
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The script; `require` finds modules in its folder alone
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) script: PathBuf,
+    /// An argument of the script; repeat it for several
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    pub(crate) args: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
+    #[command(flatten)]
+    pub(crate) compose: ComposeArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+const BUDGET: &str = "Budget";
+
+/// What a pipeline may spend, where that differs from the budget file.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct BudgetArgs {
+    /// The budget file [default: pipelines/budget.toml in a folder of profiles]
+    #[arg(long, value_name = "FILE", help_heading = BUDGET)]
+    pub(crate) budget: Option<PathBuf>,
+    /// Milliseconds in Lua without waiting for the model [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) burst_ms: Option<u64>,
+    /// Milliseconds in Lua, all together [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) lua_ms: Option<u64>,
+    /// Milliseconds from the script's start to its end [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) wall_ms: Option<u64>,
+    /// Bytes of the script's memory [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) lua_memory_bytes: Option<usize>,
+    /// Calls of the host [default: the budget file's]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
+    pub(crate) host_calls: Option<usize>,
+    /// Tasks that are spawned, all together [default: the budget file's]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
+    pub(crate) tasks: Option<usize>,
+    /// Bytes emitted and returned [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) output_bytes: Option<usize>,
+    /// Bytes of log text [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) log_bytes: Option<usize>,
 }
 
 const EXPLAIN_EXAMPLES: &str = "\

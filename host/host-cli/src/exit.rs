@@ -37,6 +37,7 @@ impl Exit {
             | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules") => {
                 Exit::Usage
             }
+            (_, "pipeline.cancelled") => Exit::Interrupted,
             ("profile" | "registry" | "compose" | "plugin" | "graph" | "quant", _) => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,
             _ => Exit::Failed,

@@ -15,6 +15,7 @@ mod host;
 mod interrupt;
 mod model_folder;
 mod open;
+mod pipeline_host;
 mod policy;
 mod progress;
 mod prompt;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&cli.folders, &args, started),
         Command::Chat(args) => commands::chat::run(&cli.folders, &args),
+        Command::Run(args) => commands::run::run(&cli.folders, &args),
         Command::Explain(args) => commands::explain::run(&cli.folders, &args),
         Command::Graph(args) => commands::graph::run(&cli.folders, &args),
         Command::Models(args) => commands::models::run(&cli.folders, &args),

@@ -1,5 +1,4 @@
-//! Plugins written in Lua: sandboxed Luau through mlua.
-//! Model-graph plugins and pipelines written in Lua: sandboxed Luau through mlua.
+//! Plugins and pipelines written in Lua: sandboxed Luau through mlua.
 //!
 //! A script defines the functions of its kind: `build(config, g)` for a model's graph, `open(params, vocabulary)` for
 //! a sampling policy, `plan(params, tensors, config)` for a quantisation profile. Each build, plan and request runs in

@@ -9,9 +9,9 @@ mod folder;
 mod hook;
 mod manifest;
 mod package;
+pub mod pipeline;
 mod policy;
 mod quant;
-pub mod pipeline;
 mod session;
 mod step;
 

@@ -177,6 +177,7 @@ fn copy_profiles(workspace: &Workspace) -> Outcome {
     };
     let profiles = copy(workspace.root.join("profiles"), &out)?;
     let rules = copy(workspace.root.join("profiles/quant"), &out.join("quant"))?;
+    copy(workspace.root.join("profiles/pipelines"), &out.join("pipelines"))?;
     eprintln!("   {profiles} profiles and {rules} sets of quantisation rules in {}", out.display());
     Ok(())
 }

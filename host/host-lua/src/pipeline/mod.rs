@@ -82,6 +82,6 @@ impl LuaPipeline {
     /// # Errors
     /// What ended the run: an error of the script with its line, a bound of the budget, [`PipelineError::Cancelled`].
     pub fn run(&self, run: PipelineRun) -> Result<PipelineOutcome, PipelineError> {
-        Run::start(Arc::clone(&self.source), run)?.to_end()
+        Run::start(Arc::clone(&self.source), run)?.into_outcome()
     }
 }

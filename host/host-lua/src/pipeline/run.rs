@@ -103,7 +103,7 @@ impl Run {
     }
 
     /// Runs every task to its end, and leaves nothing behind at the host.
-    pub(super) fn to_end(mut self) -> Result<PipelineOutcome, PipelineError> {
+    pub(super) fn into_outcome(mut self) -> Result<PipelineOutcome, PipelineError> {
         let outcome = self.schedule().and_then(|()| self.outcome());
         self.leave();
         outcome
