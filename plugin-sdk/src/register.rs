@@ -37,7 +37,20 @@ macro_rules! register_model_graph {
 macro_rules! register_sampling_policy {
     ($plugin:ty) => {
         const _: () = {
+            #[cfg_attr(
+                not(target_arch = "wasm32"),
+                allow(dead_code, reason = "exported as WebAssembly alone")
+            )]
             struct Exports;
+
+            // Elsewhere nothing else would use the plugin, and the author's code would be called dead.
+            #[cfg(not(target_arch = "wasm32"))]
+            #[allow(dead_code, reason = "it names the plugin, no more")]
+            fn registered() {
+                let _ = $crate::sampling::describe::<$plugin>;
+                let _ =
+                    <Exports as $crate::sampling_bindings::exports::tenon::plugin::policy::Guest>::describe;
+            }
 
             impl $crate::sampling_bindings::exports::tenon::plugin::policy::Guest for Exports {
                 type Instance = $crate::sampling::PolicyCell<$plugin>;
@@ -45,9 +58,11 @@ macro_rules! register_sampling_policy {
                 fn describe() -> $crate::sampling::Traits {
                     $crate::sampling::describe::<$plugin>()
                 }
-            }
+    }
 
-    $crate::sampling_bindings::export!(Exports with_types_in $crate::sampling_bindings);
+            // An interface's exports have names that no other linker takes.
+            #[cfg(target_arch = "wasm32")]
+            $crate::sampling_bindings::export!(Exports with_types_in $crate::sampling_bindings);
 
             #[cfg(target_arch = "wasm32")]
             #[unsafe(link_section = "tenon:api")]
