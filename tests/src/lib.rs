@@ -5,7 +5,6 @@
 
 pub mod alter;
 pub mod golden;
-pub mod judge;
 pub mod model;
 pub mod places;
 pub mod program;

@@ -2,7 +2,6 @@
 
 mod attention;
 mod executable;
-mod models;
 mod operations;
 mod oracle;
 mod packing;

@@ -24,8 +24,7 @@ pub use driver::{Driver, RequestHandle};
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use host_sampling::{
-    Budget as GrammarBudget, Chain, Choice, Constraint, ConstraintError, Edits, Grammar, GrammarSpec,
-    RowView, SampleError, StepInput, TokenLogprobs, TokenMask, TokenTable, Whitespace, random_u32,
+    Chain, Choice, Edits, RowView, SampleError, StepInput, TokenLogprobs, TokenMask, random_u32,
     token_logprobs,
 };
 pub use request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId, Usage};

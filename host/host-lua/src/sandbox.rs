@@ -1,15 +1,16 @@
 //! The state in which a script runs.
 
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use mlua::chunk::{ChunkMode, Compiler};
 use mlua::{Lua, LuaOptions, Result, StdLib, Variadic, VmState};
 
-use crate::deadline::Deadline;
+use crate::builder::SharedSession;
 use crate::fault::Raised;
 
 /// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
-pub(crate) const REMOVED: [&str; 12] = [
+const REMOVED: [&str; 12] = [
     "collectgarbage",
     "dofile",
     "gcinfo",
@@ -25,7 +26,7 @@ pub(crate) const REMOVED: [&str; 12] = [
 ];
 
 /// Members of `math` that give another number in each run.
-pub(crate) const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
+const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
 
 /// What published configs tell in many ways, read once for all scripts.
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -33,21 +34,11 @@ static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     Compiler::new().compile(source).expect("the prelude is part of this program and its tests load it")
 });
 
-/// What is loaded before a script.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Prelude {
-    /// Nothing.
-    None,
-    /// The readers of published configs.
-    ModelGraph,
-}
-
-/// A fresh state with nothing but the plain libraries, frozen. `log` hears what the script prints.
+/// A fresh state with nothing but the plain libraries, frozen.
 pub(crate) fn fresh_state(
     memory_bytes: usize,
-    deadline: Deadline,
-    prelude: Prelude,
-    log: impl Fn(&Lua, &str) -> Result<()> + Send + 'static,
+    is_expired: Arc<AtomicBool>,
+    session: &SharedSession,
 ) -> Result<Lua> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8 | StdLib::BUFFER;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
@@ -60,19 +51,16 @@ pub(crate) fn fresh_state(
     for name in REMOVED_MATH {
         math.raw_remove(name)?;
     }
+    let log = Arc::clone(session);
     let print = lua.create_function(move |lua, values: Variadic<mlua::Value>| {
         let words: Vec<_> = values.iter().map(mlua::Value::to_string).collect::<Result<_>>()?;
-        log(lua, &words.join("\t"))
+        crate::builder::log(lua, &log, &words.join("\t"))
     })?;
     globals.set("print", print)?;
-    if prelude == Prelude::ModelGraph {
-        lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
-    }
+    lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
     lua.sandbox(true)?;
-    lua.set_interrupt(
-        move |_| {
-            if deadline.is_over() { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
-        },
-    );
+    lua.set_interrupt(move |_| {
+        if is_expired.load(Ordering::Relaxed) { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
+    });
     Ok(lua)
 }

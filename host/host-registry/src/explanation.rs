@@ -10,7 +10,6 @@ use serde::Serialize;
 use crate::composition::Composition;
 use crate::decision::{Candidate, Decision};
 use crate::profile::line;
-use crate::registry::PluginFacts;
 use crate::setting::Setting;
 
 /// Why a model is served as it is, or why it is not.
@@ -93,13 +92,7 @@ impl Explanation {
     /// Adds what was resolved.
     #[must_use]
     pub fn with_composition(mut self, composition: &Composition) -> Self {
-        let plugin = |part, plugin: &PluginFacts| PartLine {
-            part,
-            name: plugin.id.clone(),
-            version: Some(plugin.version.to_string()),
-            runtime: Some(plugin.runtime.name()),
-            digest: Some(plugin.digest.to_string()),
-        };
+        let graph = composition.graph();
         let named = |part, name: &str| PartLine {
             part,
             name: name.to_owned(),
@@ -108,15 +101,17 @@ impl Explanation {
             digest: None,
         };
         self.parts = vec![
-            plugin("graph", composition.graph()),
-            named("loader", composition.loader()),
             PartLine {
-                digest: composition.scheme().map(|rules| rules.digest.to_string()),
-                ..named("quant", composition.quant())
+                part: "graph",
+                name: graph.id.clone(),
+                version: Some(graph.version.to_string()),
+                runtime: Some(graph.runtime.name()),
+                digest: Some(graph.digest.to_string()),
             },
+            named("loader", composition.loader()),
+            named("quant", composition.quant()),
             named("loop", composition.decoding_loop()),
         ];
-        self.parts.extend(composition.policy().map(|policy| plugin("policy", &policy.plugin)));
         self.settings = composition.settings().to_vec();
         self.sampling = composition.sampling().samplers();
         self.composition = Some(composition.hash().to_string());

@@ -67,12 +67,10 @@ pub enum Fault {
         known: Vec<String>,
     },
     /// The plugin is for something else.
-    #[error("the plugin `{plugin}` is no {expected}")]
+    #[error("the plugin `{plugin}` builds no graph")]
     PluginKind {
         /// The id.
         plugin: String,
-        /// What it should be for.
-        expected: &'static str,
         /// What it is for.
         found: &'static str,
     },
@@ -209,8 +207,6 @@ pub enum PartKind {
     Loader,
     /// `compose.quant`
     Quant,
-    /// `compose.quant.scheme`
-    Scheme,
     /// `compose.loop`
     Loop,
     /// `compose.device`
@@ -222,7 +218,6 @@ impl PartKind {
         match self {
             PartKind::Loader => "loader",
             PartKind::Quant => "quantisation",
-            PartKind::Scheme => "set of quantisation rules",
             PartKind::Loop => "loop",
             PartKind::Device => "device",
         }
@@ -231,7 +226,7 @@ impl PartKind {
     fn code(self) -> &'static str {
         match self {
             PartKind::Loader => "registry.loader-missing",
-            PartKind::Quant | PartKind::Scheme => "registry.quant-missing",
+            PartKind::Quant => "registry.quant-missing",
             PartKind::Loop => "registry.loop-missing",
             PartKind::Device => "registry.device-missing",
         }
@@ -247,10 +242,10 @@ impl Reported for Fault {
                 .expected(format!("a plugin `{plugin}`"))
                 .found(listed(known))
                 .mend(did_you_mean(nearest, "install the plugin, or name one that is there")),
-            Fault::PluginKind { expected, found, .. } => new("registry.plugin-kind")
-                .expected(format!("a plugin of kind {expected}"))
+            Fault::PluginKind { found, .. } => new("registry.plugin-kind")
+                .expected("a plugin of kind model-graph")
                 .found(format!("kind {found}"))
-                .mend(format!("name a {expected} plugin")),
+                .mend("name a plugin that builds graphs"),
             Fault::PluginVersion { range, found, .. } => new("registry.plugin-version")
                 .expected(format!("a version {range}"))
                 .found(listed(found))

@@ -6,7 +6,6 @@
 mod bench;
 mod ci;
 mod deny;
-mod mlx;
 mod plugins;
 mod tests_run;
 mod try_it;
@@ -38,7 +37,6 @@ enum Command {
     Plugins(plugins::Arguments),
     Deny(deny::Arguments),
     Bench(bench::Arguments),
-    Mlx(mlx::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -60,7 +58,6 @@ fn run(command: Command) -> Outcome {
         Command::Plugins(arguments) => plugins::run(&workspace, &arguments),
         Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
-        Command::Mlx(arguments) => mlx::run(&workspace, &arguments),
     }
 }
 

@@ -3,15 +3,13 @@
 use std::collections::BTreeMap;
 
 use host_core::{Breaker, Numeric, Sampler, SamplingSettings};
-use host_plugins::Right;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE};
 use crate::{
     Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, ProfileSet, Quant, SamplingDefaults, SamplingTable, Serve, Sha256Digest,
-    Source, Threads,
+    Predicate, Profile, ProfileSet, SamplingDefaults, Serve, Sha256Digest, Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -93,7 +91,7 @@ fn compose() -> impl Strategy<Value = Compose> {
         |(graph, loader, quant, loop_, device, numeric)| Compose {
             graph,
             loader,
-            quant: if quant.len() % 2 == 0 { Quant::Named(quant) } else { Quant::Scheme(quant) },
+            quant,
             loop_,
             device,
             numeric,
@@ -108,7 +106,7 @@ fn kv() -> impl Strategy<Value = Kv> {
     (name(), prop_oneof![name().prop_map(KvDtype::Any), by]).prop_map(|(kind, dtype)| Kv { kind, dtype })
 }
 
-fn sampling() -> impl Strategy<Value = SamplingTable> {
+fn sampling() -> impl Strategy<Value = SamplingDefaults> {
     let flat = (0f32..5.0, any::<u32>(), 0.001f32..=1.0, 0f32..=1.0, 0.001f32..9.0, any::<u32>()).prop_map(
         |(temperature, top_k, top_p, min_p, penalty, context_tokens)| {
             SamplingDefaults::Flat(Box::new(SamplingSettings {
@@ -132,19 +130,7 @@ fn sampling() -> impl Strategy<Value = SamplingTable> {
         (-9f32..9.0, any::<u32>()).prop_map(|(number, id)| Sampler::LogitBias { bias: vec![(id, number)] }),
         Just(Sampler::HlgOetf),
     ];
-    let defaults = prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)];
-    let policy = prop::option::of(("[a-z]{1,8}", prop::collection::vec(Just(Right::FullLogits), 0..2)));
-    let policy = policy.prop_map(|policy| {
-        policy.map(|(plugin, grants)| PolicyRef {
-            plugin,
-            version: "^1.2".parse().expect("a range"),
-            runtime: None,
-            digest: None,
-            params: [("n".to_owned(), 3.into())].into_iter().collect(),
-            grants,
-        })
-    });
-    (defaults, policy).prop_map(|(defaults, policy)| SamplingTable { defaults, policy })
+    prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)]
 }
 
 fn limits() -> impl Strategy<Value = Limits> {
