@@ -1,4 +1,4 @@
-//! How one token is chosen from one row of logits: samplers in a chain, edits of a step, constraints.
+//! How one token is chosen from one row of logits: samplers in a chain, and the edits of a step.
 //!
 //! [`Chain`] runs the samplers of a [`host_core::SamplingChain`] with what they remember of a request. [`Edits`] is
 //! what a policy or a constraint did to a step before the chain. Nothing here reads a clock or a file; random
