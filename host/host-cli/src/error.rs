@@ -100,7 +100,10 @@ impl Reported for CliError {
             CliError::OutTaken { .. } => Report::new("usage.out-taken", text)
                 .expected("a name that is free")
                 .mend("remove what stands there, or choose another name"),
-            CliError::Stream { source, .. } => Report::new("cli.stream", text).found(source.to_string()),
+            CliError::Stream { source, .. } => Report::new("cli.stream", text)
+                .expected("a stream that stays open and, for output, has room behind it")
+                .found(source.to_string())
+                .mend("free some space where it leads, or lead it elsewhere"),
             CliError::Terminal { source } => Report::new("cli.terminal", text).found(source.to_string()),
             CliError::NoProgramFolder { source } => Report::new("cli.program-folder", text)
                 .found(source.to_string())

@@ -191,6 +191,19 @@ fn a_stop_text_ends_the_answer_before_it() {
     assert!(ids(&cut["token_ids"]).len() <= ids(&whole["token_ids"]).len());
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn an_output_without_room_is_refused_with_a_mend() {
+    let place = Place::new();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").expect("Linux has it");
+    let model = fixture("tiny-llama-tied");
+    let arguments = ["generate", "--model", &model, "--raw", "--max-tokens", "4", "--ignore-eos", "one"];
+    let output = place.tenon(&arguments).stdout(full).output().expect("the program was built");
+    let told = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.starts_with("error[cli.stream]") && told.contains("\n  mend "), "{told}");
+}
+
 #[test]
 fn a_reader_that_goes_away_is_no_error() {
     let place = Place::new();
