@@ -36,12 +36,25 @@ impl Config {
     /// # Errors
     /// [`Error::InvalidConfig`] when the text is not a JSON object.
     pub fn parse(text: &str) -> Result<Self, Error> {
+        Self::parse_as("config.json", String::new(), text)
+    }
+
+    /// Reads the text of a profile's `params`, whose keys are told as `params.…`. The host does this before `open`
+    /// and `plan`; tests may need it.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] when the text is not a JSON object.
+    pub fn parse_params(text: &str) -> Result<Self, Error> {
+        Self::parse_as("params", "params.".to_owned(), text)
+    }
+
+    fn parse_as(name: &str, path: String, text: &str) -> Result<Self, Error> {
         let refuse = |expected: &str, found: String| {
-            let (path, expected) = ("config.json".to_owned(), expected.to_owned());
+            let (path, expected) = (name.to_owned(), expected.to_owned());
             Err(Error::InvalidConfig(vec![FieldError { path, expected, found }]))
         };
         match serde_json::from_str(text) {
-            Ok(Json::Object(object)) => Ok(Config { object, path: String::new() }),
+            Ok(Json::Object(object)) => Ok(Config { object, path: path.clone() }),
             Ok(other) => refuse("a JSON object", shown(Some(&other))),
             Err(error) => refuse("JSON", error.to_string()),
         }

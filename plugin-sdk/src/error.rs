@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-pub use crate::bindings::tenon::plugin::types::{BuildError, FieldError, Refusal};
+pub use crate::bindings::tenon::plugin::types::{BuildError, FieldError, Refusal, StepRefusal};
 
 use crate::bindings::PluginError;
 
@@ -15,6 +15,8 @@ pub enum Error {
     Unsupported(Vec<FieldError>),
     /// A builder call that the host refused. Pass it on unchanged: the host then shows its own, fuller error.
     Build(BuildError),
+    /// A call on a step that the host refused. Pass it on unchanged: the host then shows its own, fuller error.
+    Step(StepRefusal),
     /// Anything else.
     Internal(String),
 }
@@ -30,6 +32,7 @@ impl fmt::Display for Error {
                 Ok(())
             }
             Error::Build(error) => write!(f, "{} (operation {}): {:?}", error.op, error.ordinal, error.why),
+            Error::Step(refusal) => write!(f, "{refusal:?}"),
             Error::Internal(message) => f.write_str(message),
         }
     }
@@ -43,12 +46,19 @@ impl From<BuildError> for Error {
     }
 }
 
+impl From<StepRefusal> for Error {
+    fn from(refusal: StepRefusal) -> Self {
+        Error::Step(refusal)
+    }
+}
+
 impl From<Error> for PluginError {
     fn from(error: Error) -> Self {
         match error {
             Error::InvalidConfig(fields) => PluginError::InvalidConfig(fields),
             Error::Unsupported(fields) => PluginError::Unsupported(fields),
             Error::Build(error) => PluginError::Build(error),
+            Error::Step(refusal) => PluginError::Step(refusal),
             Error::Internal(message) => PluginError::Internal(message),
         }
     }

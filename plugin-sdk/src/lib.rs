@@ -29,6 +29,9 @@
 //!   host reports the operation with expected and found shapes.
 //! * [`rope`] reads the rotary settings of published configs.
 //!
+//! [`sampling`] and [`quant`] are the other kinds of plugin: a part in the choice of each token, and how each
+//! tensor is stored.
+//!
 //! A plugin sees nothing but its arguments: no files, no clock, no random numbers, no network.
 
 // Generated: the canonical ABI between component and host. Each item is told in `wit/`.
@@ -44,18 +47,45 @@ pub mod bindings {
     });
 }
 
+// The same for the other worlds, which share the types.
+#[allow(unsafe_code, missing_docs, clippy::all)]
+#[doc(hidden)]
+pub mod sampling_bindings {
+    wit_bindgen::generate!({
+        path: "wit/0.1",
+        world: "sampling-policy",
+        pub_export_macro: true,
+        default_bindings_module: "plugin_sdk::sampling_bindings",
+        with: { "tenon:plugin/types@0.1.0": crate::bindings::tenon::plugin::types },
+    });
+}
+
+#[allow(unsafe_code, missing_docs, clippy::all)]
+#[doc(hidden)]
+pub mod quant_bindings {
+    wit_bindgen::generate!({
+        path: "wit/0.1",
+        world: "quant-profile",
+        pub_export_macro: true,
+        default_bindings_module: "plugin_sdk::quant_bindings",
+        with: { "tenon:plugin/types@0.1.0": crate::bindings::tenon::plugin::types },
+    });
+}
+
 mod builder;
 mod config;
 mod error;
+pub mod quant;
 mod register;
 pub mod rope;
+pub mod sampling;
 
 pub use builder::{
     Activation, Attention, Builder, Dim, Element, Experts, Mask, Rope, RopeFrequencies, RopeLayout, Section,
     Slot, TensorFacts, Value,
 };
 pub use config::Config;
-pub use error::{BuildError, Error, FieldError, Refusal};
+pub use error::{BuildError, Error, FieldError, Refusal, StepRefusal};
 #[doc(hidden)]
 pub use register::{api_section, run};
 

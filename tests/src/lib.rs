@@ -5,6 +5,7 @@
 
 pub mod alter;
 pub mod golden;
+pub mod judge;
 pub mod model;
 pub mod places;
 pub mod program;

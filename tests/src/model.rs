@@ -55,6 +55,7 @@ impl Host {
             devices: vec![DeviceFacts::of(&device, 1)],
             loaders: names(&["safetensors", "gguf"]),
             quants: names(&["as-published"]),
+            schemes: Vec::new(),
             loops: names(&["autoregressive"]),
         }));
         let profiles =
@@ -141,9 +142,14 @@ pub struct Model {
 impl Model {
     /// Reads and repacks the weights.
     pub fn compile(&self) -> Box<dyn Executable> {
+        self.compile_on(&self.device)
+    }
+
+    /// As [`Model::compile`], on another device than the composition's.
+    pub fn compile_on(&self, device: &dyn Device) -> Box<dyn Executable> {
         let options = self.composition.options();
-        told(self.device.check(&self.graph, self.checkpoint.catalogue(), options));
-        told(self.device.compile(&self.graph, &self.checkpoint, options, &mut |_, _| ()))
+        told(device.check(&self.graph, self.checkpoint.catalogue(), options));
+        told(device.compile(&self.graph, &self.checkpoint, options, &mut |_, _| ()))
     }
 
     /// The tokenizer that the model brings.

@@ -10,17 +10,13 @@
 use std::time::SystemTime;
 
 use host_core::Numeric;
-use host_device::{Executable, Logits, LogitsFor, SequenceId, TokenRun, argmax};
 use host_text::{ChatInput, Tokenizer};
 use serde_json::Map;
-use tests::golden::{Generation, Prompt, PromptKind, Tensors, log_sum_exp};
+use tests::golden::{Generation, Prompt, PromptKind};
+use tests::judge::generate;
 use tests::model::{overrides, told};
-use tests::places::fixture;
-use tests::rows::largest_difference;
 use tests::{Host, skip};
 
-/// How near two logits of the oracle must be for their order not to matter.
-const NEAR: f32 = 0.01;
 /// The largest difference of a logit to the oracle's. The oracle's own two ways to compute a step, with and without
 /// its cache, differ by up to 1.2e-4.
 const TOLERANCE: f32 = 1e-3;
@@ -49,7 +45,8 @@ fn check(fixture_name: &str, at_least: usize) {
     for prompt in &golden.prompts {
         check_text(prompt, &tokenizer);
     }
-    let judge = generate(&golden, fixture_name, &mut *model.compile());
+    let prompts: Vec<&Prompt> = golden.prompts.iter().collect();
+    let judge = generate(&golden, &prompts, fixture_name, &mut *model.compile(), TOLERANCE);
     println!(
         "{fixture_name}: {} prompts, largest difference of a logit {:.2e}, of a log-probability {:.2e}; {} steps \
          chose another of two near tokens",
@@ -82,114 +79,4 @@ fn check_text(prompt: &Prompt, tokenizer: &Tokenizer) {
     };
     assert_eq!(told(ids), prompt.prompt_ids, "{name}: the prompt's tokens");
     assert_eq!(tokenizer.decode(&prompt.output_ids, false), prompt.output_text, "{name}: the answer's text");
-}
-
-/// Feeds each prompt whole, then all answers token by token together.
-fn generate<'a>(golden: &'a Generation, fixture_name: &str, executable: &mut dyn Executable) -> Judge<'a> {
-    let first = Tensors::read(&fixture(fixture_name).join("first_position_logits.safetensors"));
-    let mut judge = Judge::new(golden);
-    let mut sequences: Vec<(SequenceId, &Prompt)> = Vec::new();
-    for prompt in &golden.prompts {
-        let sequence = told(executable.new_sequence());
-        let run = TokenRun { sequence, tokens: &prompt.prompt_ids, logits: LogitsFor::Last };
-        let logits = told(executable.step(&[run]));
-        judge.step(prompt, 0, logits, 0);
-        if first.names().any(|name| name == prompt.name) {
-            judge.whole_row(prompt, &first.f32s(&prompt.name));
-        }
-        sequences.push((sequence, prompt));
-    }
-    assert!(
-        judge.n_whole_rows == first.names().count() && judge.n_whole_rows > 0,
-        "every whole row was judged"
-    );
-    for t in 1..golden.n_steps {
-        let run = |(sequence, prompt): &(SequenceId, &'a Prompt)| TokenRun {
-            sequence: *sequence,
-            tokens: &prompt.output_ids[t - 1..t],
-            logits: LogitsFor::Last,
-        };
-        let runs: Vec<TokenRun<'a>> = sequences.iter().map(run).collect();
-        let logits = told(executable.step(&runs));
-        for (row, (_, prompt)) in sequences.iter().enumerate() {
-            judge.step(prompt, t, logits, row);
-        }
-    }
-    judge
-}
-
-/// What was compared, and what differs.
-struct Judge<'a> {
-    golden: &'a Generation,
-    row: Vec<f32>,
-    logits: f32,
-    logprobs: f32,
-    n_steps: usize,
-    n_whole_rows: usize,
-    n_near: usize,
-    faults: Vec<String>,
-}
-
-impl<'a> Judge<'a> {
-    fn new(golden: &'a Generation) -> Self {
-        Judge {
-            golden,
-            row: Vec::new(),
-            logits: 0.0,
-            logprobs: 0.0,
-            n_steps: 0,
-            n_whole_rows: 0,
-            n_near: 0,
-            faults: Vec::new(),
-        }
-    }
-
-    /// Compares one step of one prompt: the most likely token, the best five logits and their log-probabilities.
-    fn step(&mut self, prompt: &Prompt, t: usize, logits: &dyn Logits, row: usize) {
-        logits.read(row, &mut self.row);
-        assert_eq!(self.row.len(), self.golden.vocab_size);
-        self.n_steps += 1;
-        self.check_choice(prompt, t, argmax(&self.row));
-        let normaliser = log_sum_exp(&self.row);
-        let found = prompt.top_ids[t].map(|id| self.row[id as usize]);
-        let difference = largest_difference(&found, &prompt.top_logits[t]);
-        self.within(&format!("{} step {t}: logits", prompt.name), difference);
-        self.logits = self.logits.max(difference);
-        let found = found.map(|logit| (f64::from(logit) - normaliser) as f32);
-        let difference = largest_difference(&found, &prompt.top_logprobs[t]);
-        self.within(&format!("{} step {t}: log-probabilities", prompt.name), difference);
-        self.logprobs = self.logprobs.max(difference);
-    }
-
-    fn check_choice(&mut self, prompt: &Prompt, t: usize, found: Option<u32>) {
-        let expected = prompt.output_ids[t];
-        if found == Some(expected) {
-            return;
-        }
-        let [best, ..] = prompt.top_logits[t];
-        let mut near =
-            prompt.top_ids[t].iter().zip(prompt.top_logits[t]).filter(|(_, logit)| best - logit < NEAR);
-        if near.any(|(id, _)| Some(*id) == found) && prompt.argmax_margin[t] < NEAR {
-            self.n_near += 1;
-            return;
-        }
-        let margin = prompt.argmax_margin[t];
-        self.faults
-            .push(format!("{} step {t}: {found:?} in place of {expected}, margin {margin}", prompt.name));
-    }
-
-    /// Compares every logit of the row that was read last.
-    fn whole_row(&mut self, prompt: &Prompt, expected: &[f32]) {
-        let difference = largest_difference(&self.row, expected);
-        self.within(&format!("{}: the whole first row", prompt.name), difference);
-        self.logits = self.logits.max(difference);
-        self.n_whole_rows += 1;
-    }
-
-    fn within(&mut self, what: &str, difference: f32) {
-        let is_within = difference <= TOLERANCE;
-        if !is_within {
-            self.faults.push(format!("{what} differ by {difference:e}"));
-        }
-    }
 }

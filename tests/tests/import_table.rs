@@ -16,14 +16,14 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("host-graph", &["host-core"]),
     ("host-text", &["host-core"]),
     ("host-weights", &["host-core"]),
-    ("host-plugins", &["host-core", "host-graph"]),
+    ("host-plugins", &["host-sampling", "host-graph", "host-core"]),
     ("host-models", &["host-core"]),
     ("host-device", &["host-graph", "host-weights", "host-core"]),
     ("host-cpu", &["host-device", "host-graph", "host-weights", "kernels", "host-core"]),
     ("host-mlx", &["host-device", "host-graph", "host-weights", "kernels", "host-core"]),
     ("host-registry", &["host-plugins", "host-device", "host-graph", "host-core"]),
-    ("host-wasm", &["host-plugins", "host-graph", "host-core"]),
-    ("host-lua", &["host-plugins", "host-graph", "host-core"]),
+    ("host-wasm", &["host-plugins", "host-sampling", "host-graph", "host-core"]),
+    ("host-lua", &["host-plugins", "host-sampling", "host-graph", "host-core"]),
     ("host-sampling", &["host-device", "host-core"]),
     (
         "host-engine",
@@ -46,6 +46,9 @@ const NOT_IMPORTED: &[&str] = &["host-cli", "xtask", "tests"];
 /// Each heavy dependency with the crates that may have it. `xtask` runs at build time and ships nothing.
 const HOMES: &[(&str, &[&str])] = &[
     ("mlx-rs", &["host-mlx"]),
+    ("mlx-sys", &["host-mlx"]),
+    // Reads the headers of MLX's C interface.
+    ("bindgen", &["xtask"]),
     ("wasmtime", &["host-wasm"]),
     ("mlua", &["host-lua"]),
     ("axum", &["host-server"]),
@@ -57,7 +60,6 @@ const HOMES: &[(&str, &[&str])] = &[
     ("indicatif", &["host-cli", "xtask"]),
     ("tokenizers", &["host-text"]),
     ("llguidance", &["host-sampling"]),
-    ("toktrie", &["host-sampling"]),
     ("minijinja", &["host-text"]),
     ("minijinja-contrib", &["host-text"]),
     // The tests read goldens with the published crate, to judge ours.
@@ -65,7 +67,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("memmap2", &["host-weights"]),
     ("hf-hub", &["host-models"]),
     ("ureq", &["host-models"]),
-    ("zip", &["host-models"]),
+    ("zip", &["host-models", "xtask"]),
     ("notify", &["host-registry"]),
     // Profiles and plugin manifests; xtask reads the workspace's own manifests.
     ("toml", &["host-registry", "host-plugins", "xtask"]),

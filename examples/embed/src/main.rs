@@ -85,6 +85,7 @@ fn compose(
         devices: vec![DeviceFacts::of(device, std::thread::available_parallelism().map_or(1, usize::from))],
         loaders: vec!["safetensors".to_owned(), "gguf".to_owned()],
         quants: vec!["as-published".to_owned()],
+        schemes: Vec::new(),
         loops: vec!["autoregressive".to_owned()],
     }))?;
     let profiles =

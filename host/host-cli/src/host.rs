@@ -5,10 +5,14 @@ use std::thread;
 
 use host_cpu::CpuDevice;
 use host_device::Device;
-use host_lua::LuaPlugin;
+use host_lua::{LuaPlugin, LuaPolicy};
 use host_models::{ModelStore, Settings};
-use host_plugins::{Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, Runtime};
-use host_registry::{Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, Registry};
+use host_plugins::{
+    Budget, GraphPlugin, LogSink, PluginError, PluginFolder, PluginPackage, Runtime, SamplingPolicy,
+};
+use host_registry::{
+    Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
+};
 use host_wasm::WasmRuntime;
 
 use crate::args::FolderArgs;
@@ -28,7 +32,9 @@ pub(crate) struct Host {
     pub(crate) profile_dirs: Vec<PathBuf>,
     pub(crate) plugins: PluginFolder,
     pub(crate) profiles: ProfileSet,
-    pub(crate) device: CpuDevice,
+    pub(crate) quants: QuantSet,
+    /// Those of this machine and this build, the preferred one first.
+    pub(crate) devices: Vec<Box<dyn Device>>,
     pub(crate) registry: Registry,
     pub(crate) settings: Settings,
     pub(crate) store: ModelStore,
@@ -44,11 +50,18 @@ impl Host {
         let (plugin_dirs, profile_dirs) = (folders::plugins(args)?, folders::profiles(args)?);
         let plugins = PluginFolder::scan(&plugin_dirs)?;
         let profiles = profiles(args)?;
-        let device = CpuDevice::new();
-        let registry = registry(&plugins, &device)?;
+        let quants = QuantSet::load(&profile_dirs).map_err(|errors| Failure::several(&errors))?;
+        let devices = devices();
+        let registry = registry(&plugins, &quants, &devices)?;
         let settings = Settings::from_environment(None)?;
         let store = ModelStore::with_settings(settings.clone());
-        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, device, registry, settings, store })
+        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, quants, devices, registry, settings, store })
+    }
+
+    /// The device of a composition.
+    pub(crate) fn device(&self, composition: &Composition) -> &dyn Device {
+        let found = self.devices.iter().find(|device| device.id() == composition.device());
+        found.expect("the registry knows no other devices than these").as_ref()
     }
 
     /// The plugin of a composition, ready to build.
@@ -56,24 +69,38 @@ impl Host {
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub(crate) fn graph_plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Failure> {
-        let wanted = composition.graph();
-        let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
-        let package = package.expect("the registry knows no other plugins than these");
-        Ok(self.open_plugin(package)?)
+        let package = self.package(composition.graph());
+        let (budget, log) = (Budget::default(), log_to_stderr());
+        Ok(match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.wasm()?.open(package, budget, log)?),
+        })
     }
 
-    fn open_plugin(
+    /// The sampling policy of a composition, ready for requests.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub(crate) fn sampling_policy(
         &self,
-        package: &PluginPackage,
-    ) -> Result<Box<dyn GraphPlugin>, host_plugins::PluginError> {
+        composition: &Composition,
+    ) -> Result<Option<Box<dyn SamplingPolicy>>, Failure> {
+        let Some(policy) = composition.policy() else { return Ok(None) };
+        let package = self.package(&policy.plugin);
         let (budget, log) = (Budget::default(), log_to_stderr());
-        match package.manifest().runtime {
-            Runtime::Lua => Ok(Box::new(LuaPlugin::open(package, budget, log)?)),
-            Runtime::Wasm => {
-                let runtime = WasmRuntime::new(Some(&self.compiled_plugins()))?;
-                Ok(Box::new(runtime.open(package, budget, log)?))
-            }
-        }
+        Ok(Some(match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.wasm()?.open_policy(package, budget, log)?),
+        }))
+    }
+
+    fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
+        let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
+        package.expect("the registry knows no other plugins than these")
+    }
+
+    fn wasm(&self) -> Result<WasmRuntime, PluginError> {
+        WasmRuntime::new(Some(&self.compiled_plugins()))
     }
 
     /// Where compiled plugins are kept.
@@ -95,13 +122,26 @@ pub(crate) fn n_threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }
 
-fn registry(plugins: &PluginFolder, device: &dyn Device) -> Result<Registry, Failure> {
+/// The devices of this machine and this build.
+fn devices() -> Vec<Box<dyn Device>> {
+    #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
+    return vec![Box::new(host_mlx::MlxDevice::new()), Box::new(CpuDevice::new())];
+    #[cfg(not(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64"))))]
+    return vec![Box::new(CpuDevice::new())];
+}
+
+fn registry(
+    plugins: &PluginFolder,
+    quants: &QuantSet,
+    devices: &[Box<dyn Device>],
+) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
         plugins: plugins.packages().map(PluginFacts::from).collect(),
-        devices: vec![DeviceFacts::of(device, n_threads())],
+        devices: devices.iter().map(|device| DeviceFacts::of(device.as_ref(), n_threads())).collect(),
         loaders: names(&LOADERS),
         quants: names(&QUANTS),
+        schemes: quants.iter().map(|rules| QuantFacts::from(&**rules)).collect(),
         loops: names(&LOOPS),
     })?)
 }

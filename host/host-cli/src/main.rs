@@ -6,13 +6,17 @@
 mod answer;
 mod args;
 mod commands;
+mod constraint;
 mod draw;
 mod error;
 mod exit;
 mod folders;
 mod host;
 mod interrupt;
+mod model_folder;
 mod open;
+mod pipeline_host;
+mod policy;
 mod progress;
 mod prompt;
 mod sampling;
@@ -31,10 +35,12 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Generate(args) => commands::generate::run(&cli.folders, &args, started),
         Command::Chat(args) => commands::chat::run(&cli.folders, &args),
+        Command::Run(args) => commands::run::run(&cli.folders, &args),
         Command::Explain(args) => commands::explain::run(&cli.folders, &args),
         Command::Graph(args) => commands::graph::run(&cli.folders, &args),
         Command::Models(args) => commands::models::run(&cli.folders, &args),
         Command::Import(args) => commands::import::run(&cli.folders, &args),
+        Command::Quantize(args) => commands::quantize::run(&cli.folders, &args),
         Command::Doctor(args) => commands::doctor::run(&cli.folders, &args),
         Command::Bench(args) => commands::bench::run(&cli.folders, &args, started),
         Command::Completion(args) => commands::completion::run(&args),

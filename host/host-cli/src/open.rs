@@ -10,10 +10,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
-use host_device::{Device, MemoryPlan};
+use host_core::quant::{self, QuantProfile};
+use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
-use host_graph::{Catalogue, Graph, TensorFacts};
+use host_graph::{Catalogue, Graph, TensorFacts, Use, use_by_name};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins};
+use host_plugins::PolicyInstance;
 use host_registry::{Composition, Decision, ModelFacts, Overrides, ProfileSet};
 use host_text::{TextError, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
@@ -21,6 +23,7 @@ use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config}
 use crate::args::{ComposeArgs, ModelArgs};
 use crate::error::{CliError, Failure};
 use crate::host::Host;
+use crate::policy::RequestPolicy;
 use crate::progress::{BytesProgress, FetchProgress};
 
 /// A model on disk with its configuration.
@@ -40,6 +43,17 @@ pub(crate) struct Opened {
     pub(crate) composition: Composition,
     pub(crate) tokenizer: Arc<Tokenizer>,
     pub(crate) engine: Engine,
+    pub(crate) policy: Option<RequestPolicy>,
+}
+
+impl Opened {
+    /// The instance of the composition's policy for one request, if it names one.
+    ///
+    /// # Errors
+    /// A policy that refuses its params, or fails.
+    pub(crate) fn open_policy(&self) -> Result<Option<Box<dyn PolicyInstance>>, Failure> {
+        self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose()
+    }
 }
 
 /// All of it.
@@ -136,11 +150,28 @@ pub(crate) fn resolve(
     Ok(host.registry.resolve(profile, facts, overrides)?)
 }
 
-/// Reads the headers and has the plugin build the graph.
+/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules
+/// give it.
+///
+/// # Errors
+/// A broken checkpoint, a plugin that refuses it, or rules that do not fit it.
+pub(crate) fn describe(
+    host: &Host,
+    located: &Located,
+    composition: &Composition,
+) -> Result<Described, Failure> {
+    let published = describe_published(host, located, composition)?;
+    match composition.scheme() {
+        None => Ok(published),
+        Some(facts) => published.quantised(&**host.quants.by_id(&facts.id)?),
+    }
+}
+
+/// As [`describe`], with the weights as they were published.
 ///
 /// # Errors
 /// A broken checkpoint, or a plugin that refuses it.
-pub(crate) fn describe(
+pub(crate) fn describe_published(
     host: &Host,
     located: &Located,
     composition: &Composition,
@@ -169,8 +200,9 @@ pub(crate) fn check(
     composition: &Composition,
 ) -> Result<MemoryPlan, Failure> {
     let catalogue = described.checkpoint.catalogue();
-    Ok(composition
-        .check_graph(&host.device, |device, options| device.check(&described.graph, catalogue, options))?)
+    Ok(composition.check_graph(host.device(composition), |device, options| {
+        device.check(&described.graph, catalogue, options)
+    })?)
 }
 
 /// Builds the tokenizer while the device repacks the weights.
@@ -182,18 +214,21 @@ fn start(
 ) -> Result<Opened, Failure> {
     let Described { checkpoint, graph } = described;
     let options = composition.options();
+    let device = host.device(&composition);
     let (tokenizer, executable) = thread::scope(|scope| {
         let tokenizer = scope.spawn(|| tokenizer(&located.model.path, &checkpoint));
         let mut progress = BytesProgress::new("preparing weights");
         let executable =
-            host.device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
+            device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
         (tokenizer.join(), executable)
     });
     let tokenizer = tokenizer.map_err(|_| CliError::Thread { act: "building the tokenizer" })??;
     let engine_options =
         EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
     let engine = Engine::new(executable?, engine_options);
-    Ok(Opened { composition, tokenizer: Arc::new(tokenizer), engine })
+    let tokenizer = Arc::new(tokenizer);
+    let policy = RequestPolicy::of(host, &composition, &tokenizer, engine.executable().n_vocab())?;
+    Ok(Opened { composition, tokenizer, engine, policy })
 }
 
 /// The tokenizer of a model: from the GGUF file's vocabulary, or from the folder's files.
@@ -214,6 +249,30 @@ fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
         (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
     });
     facts.collect()
+}
+
+impl Described {
+    /// What a quantisation profile may know of each tensor, in the catalogue's order.
+    pub(crate) fn tensor_facts(&self) -> Vec<quant::TensorFacts> {
+        let uses = self.graph.uses();
+        let facts = self.checkpoint.catalogue().iter().map(|info| {
+            let Use { role, layer } =
+                uses.get(info.name.as_str()).copied().unwrap_or_else(|| use_by_name(&info.name));
+            let (name, shape) = (info.name.clone(), info.shape.clone());
+            quant::TensorFacts { name, shape, dtype: info.number_dtype(), role, layer }
+        });
+        facts.collect()
+    }
+
+    /// The same with each tensor in the scheme that the profile gives it.
+    ///
+    /// # Errors
+    /// The profile's refusal, or a tensor that cannot take its scheme.
+    pub(crate) fn quantised(self, profile: &dyn QuantProfile) -> Result<Described, Failure> {
+        let schemes = quant::plan_schemes(profile, &self.tensor_facts())?;
+        let Described { checkpoint, graph } = self;
+        Ok(Described { checkpoint: checkpoint.quantised(&schemes)?, graph })
+    }
 }
 
 impl Located {

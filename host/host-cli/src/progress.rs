@@ -114,3 +114,11 @@ fn bytes_style() -> ProgressStyle {
     )
     .expect("the template is one of ours")
 }
+
+/// A bar over steps that each take a while; hidden where there is no terminal.
+pub(crate) fn steps_bar(what: &'static str, total: u64) -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg} {wide_bar} {pos}/{len} {eta}");
+    let bar = ProgressBar::new(total).with_style(style.expect("the template is one of ours"));
+    bar.set_message(what);
+    bar
+}

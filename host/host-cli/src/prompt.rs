@@ -52,15 +52,22 @@ fn from_reader(mut reader: impl Read) -> Result<String, CliError> {
 /// # Errors
 /// No chat template, or one that refuses the conversation.
 pub(crate) fn chat_ids(tokenizer: &Tokenizer, messages: &[Message]) -> Result<Vec<u32>, TextError> {
-    let rendered = tokenizer.chat_template()?.render(&ChatInput {
+    tokenizer.encode(&chat_text(tokenizer, messages)?, false, true)
+}
+
+/// A conversation through the chat template, up to where the assistant speaks.
+///
+/// # Errors
+/// No chat template, or one that refuses the conversation.
+pub(crate) fn chat_text(tokenizer: &Tokenizer, messages: &[Message]) -> Result<String, TextError> {
+    tokenizer.chat_template()?.render(&ChatInput {
         messages,
         tools: &[],
         add_generation_prompt: true,
         special: tokenizer.special(),
         variables: &Map::new(),
         now: SystemTime::now(),
-    })?;
-    tokenizer.encode(&rendered, false, true)
+    })
 }
 
 /// The ids of a text that is the whole prompt; special tokens written in it are read as such.

@@ -2,10 +2,11 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use host_core::{SamplingChain, SamplingSettings};
+use host_core::{Report, SamplingChain, SamplingSettings};
+use host_plugins::pipeline::GenerateOptions;
 use host_registry::{Composition, SamplingDefaults};
 use host_text::Tokenizer;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::args::SamplingArgs;
 use crate::error::{CliError, Failure};
@@ -43,6 +44,70 @@ pub(crate) fn of_request(
     let mut chain = settings.clone().map_or_else(|| of_profile.with_seed(seed), SamplingChain::from);
     tokenizer.resolve_chain(&mut chain)?;
     Ok(RequestSampling { chain, settings })
+}
+
+/// As [`of_request`], with what a pipeline's generation asks for in place of both.
+///
+/// # Errors
+/// Those of [`of_request`]; an unknown setting or sampler; settings where the profile gives a chain.
+pub(crate) fn of_options(
+    args: &SamplingArgs,
+    of_profile: &SamplingDefaults,
+    options: &GenerateOptions,
+    seed: u64,
+    tokenizer: &Tokenizer,
+) -> Result<SamplingChain, Failure> {
+    let mut chain = match &options.chain {
+        Some(chain) => {
+            let samplers = serde_json::from_value(chain.clone()).map_err(|error| misfit("chain", &error))?;
+            let chain = SamplingChain { samplers, special_ids: Vec::new(), seed };
+            chain.check()?;
+            chain
+        }
+        None => {
+            let args = SamplingArgs { seed: Some(seed), ..args.clone() };
+            let of_request = of_request(&args, of_profile, tokenizer)?;
+            match (of_request.settings, options.sampling.keys().next()) {
+                (_, None) => return Ok(of_request.chain),
+                (Some(settings), _) => changed(&settings, &options.sampling)?.into(),
+                (None, Some(key)) => {
+                    return Err(Report::new(
+                        "pipeline.argument",
+                        format!("`sampling.{key}` has nothing to act on"),
+                    )
+                    .expected("`chain`, since the profile gives a sampling chain")
+                    .into());
+                }
+            }
+        }
+    };
+    tokenizer.resolve_chain(&mut chain)?;
+    Ok(chain)
+}
+
+/// Settings with some of them replaced by name.
+fn changed(settings: &SamplingSettings, by: &Map<String, Value>) -> Result<SamplingSettings, Failure> {
+    let Value::Object(mut object) = json!(settings) else { unreachable!("a struct is an object") };
+    object.remove("seed");
+    for (key, value) in by {
+        if !object.contains_key(key) {
+            let known: Vec<_> = object.keys().map(String::as_str).collect();
+            return Err(Report::new("pipeline.argument", format!("there is no sampling setting `{key}`"))
+                .expected(known.join(", "))
+                .found(key)
+                .into());
+        }
+        object.insert(key.clone(), value.clone());
+    }
+    object.insert("seed".to_owned(), settings.seed.into());
+    let settings: SamplingSettings =
+        serde_json::from_value(Value::Object(object)).map_err(|error| misfit("sampling", &error))?;
+    settings.check()?;
+    Ok(settings)
+}
+
+fn misfit(name: &str, error: &serde_json::Error) -> Report {
+    Report::new("pipeline.argument", format!("`{name}` does not fit: {error}"))
 }
 
 /// Flags win over the profile.
@@ -124,7 +189,7 @@ pub(crate) fn stop_texts(args: &SamplingArgs, composition: &Composition) -> Vec<
 }
 
 /// Differs from run to run; below 2^53, so that every JSON reader gives it back exactly.
-fn fresh_seed() -> u64 {
+pub(crate) fn fresh_seed() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let mixed = since_epoch.as_nanos() as u64 ^ u64::from(std::process::id()).rotate_left(32);
     mixed.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 11

@@ -2,6 +2,7 @@
 
 mod attention;
 mod executable;
+mod models;
 mod operations;
 mod oracle;
 mod packing;

@@ -16,6 +16,26 @@ pub enum DeviceError {
         /// What it has instead.
         has: String,
     },
+    /// A tensor is stored in a way that the device has no product for.
+    #[error("device `{device}` has no product for `{tensor}` as it is stored")]
+    Encoding {
+        /// The device.
+        device: &'static str,
+        /// The tensor.
+        tensor: String,
+        /// How it is stored.
+        found: String,
+        /// What the device has.
+        has: &'static str,
+    },
+    /// The device's own library refused or failed.
+    #[error("device `{device}` failed: {said}")]
+    Failed {
+        /// The device.
+        device: &'static str,
+        /// What the library said.
+        said: String,
+    },
     /// The plan needs more memory than the composition allows.
     #[error("the plan needs {needed} bytes, {limit} are allowed")]
     Memory {
@@ -118,6 +138,13 @@ impl Reported for DeviceError {
                 .expected(what)
                 .found(has)
                 .mend("name another device or another value in the profile"),
+            DeviceError::Encoding { found, has, .. } => Report::new("device.encoding", text)
+                .expected(*has)
+                .found(found)
+                .mend("take a checkpoint that is stored so, or name the device `cpu` in the profile"),
+            DeviceError::Failed { said, .. } => Report::new("device.failed", text)
+                .found(said)
+                .mend("end other programs that use the device, or name the device `cpu` in the profile"),
             DeviceError::Memory { needed, limit, detail } => Report::new("device.memory", text)
                 .expected(format!("at most {limit} bytes"))
                 .found(format!("{needed} bytes: {detail}"))

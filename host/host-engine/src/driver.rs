@@ -19,10 +19,14 @@ pub struct Driver {
 }
 
 enum Command {
-    Submit(Request, Sender<Outcome>),
+    Submit(Request, Consumer),
+    ForkSession(SessionId, Sender<Result<SessionId, EngineError>>),
     OpenSession(Sender<SessionId>),
     CloseSession(SessionId, Sender<Result<(), EngineError>>),
 }
+
+/// Takes an outcome on the engine's thread; `false` when nobody listens any more.
+type Consumer = Box<dyn FnMut(Outcome) -> bool + Send>;
 
 impl Driver {
     /// Starts the thread.
@@ -44,8 +48,23 @@ impl Driver {
     pub fn submit(&self, request: Request) -> Result<RequestHandle, EngineError> {
         let (outcomes, received) = mpsc::channel();
         let cancel = request.cancel.clone();
-        self.send(Command::Submit(request, outcomes))?;
+        self.submit_to(request, move |outcome| outcomes.send(outcome).is_ok())?;
         Ok(RequestHandle { outcomes: received, cancel })
+    }
+
+    /// As [`submit`](Driver::submit), for a caller that gathers the outcomes of several requests in one place.
+    ///
+    /// `consumer` runs on the engine's thread: it hands the outcome on and returns at once. With `false` nobody
+    /// listens any more, and the request is cancelled.
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`].
+    pub fn submit_to(
+        &self,
+        request: Request,
+        consumer: impl FnMut(Outcome) -> bool + Send + 'static,
+    ) -> Result<(), EngineError> {
+        self.send(Command::Submit(request, Box::new(consumer)))
     }
 
     /// As [`Engine::open_session`].
@@ -56,6 +75,16 @@ impl Driver {
         let (reply, received) = mpsc::channel();
         self.send(Command::OpenSession(reply))?;
         received.recv().map_err(|_| EngineError::Stopped)
+    }
+
+    /// As [`Engine::fork_session`].
+    ///
+    /// # Errors
+    /// Those of [`Engine::fork_session`], and [`EngineError::Stopped`].
+    pub fn fork_session(&self, session: SessionId) -> Result<SessionId, EngineError> {
+        let (reply, received) = mpsc::channel();
+        self.send(Command::ForkSession(session, reply))?;
+        received.recv().map_err(|_| EngineError::Stopped)?
     }
 
     /// As [`Engine::close_session`].
@@ -115,7 +144,7 @@ impl Drop for RequestHandle {
 /// What the thread owns.
 struct Loop {
     engine: Engine,
-    consumers: BTreeMap<RequestId, (Sender<Outcome>, CancelFlag)>,
+    consumers: BTreeMap<RequestId, (Consumer, CancelFlag)>,
 }
 
 impl Loop {
@@ -143,16 +172,19 @@ impl Loop {
     /// A reply that nobody waits for any more is dropped.
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Submit(request, outcomes) => {
+            Command::Submit(request, mut consumer) => {
                 let cancel = request.cancel.clone();
                 match self.engine.submit(request) {
                     Ok(id) => {
-                        self.consumers.insert(id, (outcomes, cancel));
+                        self.consumers.insert(id, (consumer, cancel));
                     }
                     Err(error) => {
-                        let _ = outcomes.send(Outcome::Failed(error.report()));
+                        consumer(Outcome::Failed(error.report()));
                     }
                 }
+            }
+            Command::ForkSession(session, reply) => {
+                let _ = reply.send(self.engine.fork_session(session));
             }
             Command::OpenSession(reply) => {
                 let _ = reply.send(self.engine.open_session());
@@ -165,9 +197,9 @@ impl Loop {
 
     /// A consumer that is gone ends its own request only.
     fn deliver(&mut self, event: Event) {
-        let Some((outcomes, cancel)) = self.consumers.get(&event.request) else { return };
+        let Some((consumer, cancel)) = self.consumers.get_mut(&event.request) else { return };
         let is_last = !matches!(event.outcome, Outcome::Token { .. });
-        if outcomes.send(event.outcome).is_err() {
+        if !consumer(event.outcome) {
             cancel.cancel();
         }
         if is_last {

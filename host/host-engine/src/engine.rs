@@ -82,6 +82,17 @@ impl Engine {
         Ok(())
     }
 
+    /// Opens a session that holds what another one holds; each then goes its own way.
+    ///
+    /// # Errors
+    /// [`EngineError::UnknownSession`], [`EngineError::SessionBusy`], and no room for one more sequence.
+    pub fn fork_session(&mut self, id: SessionId) -> Result<SessionId, EngineError> {
+        let Some(held) = self.sessions.held(id)? else { return Ok(self.sessions.open()) };
+        let sequence = self.executable.fork(held.sequence)?;
+        let tokens = held.tokens.clone();
+        Ok(self.sessions.open_with(Held { sequence, tokens }))
+    }
+
     /// Takes a request in; it joins at the next step that has a sequence for it.
     ///
     /// # Errors
@@ -112,6 +123,11 @@ impl Engine {
         }
         if request.max_tokens == 0 {
             return Err(EngineError::NoTokens);
+        }
+        if let Some(found) = request.constraint.as_ref().map(|grammar| grammar.table().n_vocab())
+            && found != n_vocab
+        {
+            return Err(EngineError::OtherVocabulary { found, n_vocab });
         }
         match request.logprobs {
             Some(found) if found > n_vocab => Err(EngineError::TooManyLogprobs { found, n_vocab }),
@@ -188,10 +204,9 @@ impl Engine {
                         if !share.is_last {
                             continue;
                         }
-                        if let Some(outcome) = row.take_token(logits, logits_row, self.options.context_tokens)
-                        {
-                            events.push(Event { request: row.id, outcome });
-                        }
+                        let outcomes = row.take_tokens(logits, logits_row, self.options.context_tokens);
+                        let request = row.id;
+                        events.extend(outcomes.into_iter().map(|outcome| Event { request, outcome }));
                         logits_row += 1;
                     }
                     return;

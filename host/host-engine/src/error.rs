@@ -2,7 +2,7 @@
 
 use host_core::{Report, Reported, SamplingError};
 use host_device::DeviceError;
-use host_sampling::SampleError;
+use host_sampling::{ConstraintError, SampleError};
 
 use crate::request::SessionId;
 
@@ -58,6 +58,17 @@ pub enum EngineError {
         /// Why.
         source: SampleError,
     },
+    /// A grammar that was compiled for another vocabulary.
+    #[error("the grammar is for {found} tokens, the vocabulary has {n_vocab} entries")]
+    OtherVocabulary {
+        /// Tokens of the grammar's table.
+        found: usize,
+        /// Entries of the vocabulary.
+        n_vocab: usize,
+    },
+    /// A constraint that cannot go on.
+    #[error(transparent)]
+    Constraint(#[from] ConstraintError),
     /// The device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -97,6 +108,11 @@ impl Reported for EngineError {
                 .expected("one request at a time in a session")
                 .mend("wait for the running request, or cancel it"),
             EngineError::Sample { source, .. } => Report { message: text, ..source.report() },
+            EngineError::OtherVocabulary { found, n_vocab } => Report::new("engine.other-vocabulary", text)
+                .expected(format!("{n_vocab} tokens"))
+                .found(format!("{found} tokens"))
+                .mend("compile the grammar for the model's tokenizer and logits"),
+            EngineError::Constraint(cause) => cause.report(),
             EngineError::Device(cause) => cause.report(),
             EngineError::Stopped => Report::new("engine.stopped", text).mend("start it again"),
         }

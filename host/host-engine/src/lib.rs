@@ -24,7 +24,8 @@ pub use driver::{Driver, RequestHandle};
 pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use host_sampling::{
-    Chain, Choice, Edits, RowView, SampleError, StepInput, TokenLogprobs, TokenMask, random_u32,
+    Budget as GrammarBudget, Chain, Choice, Constraint, ConstraintError, Edits, Grammar, GrammarSpec,
+    RowView, SampleError, StepInput, TokenLogprobs, TokenMask, TokenTable, Whitespace, random_u32,
     token_logprobs,
 };
 pub use request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId, Usage};

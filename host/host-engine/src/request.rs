@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use host_core::{FinishReason, Report, SamplingChain};
-use host_sampling::TokenLogprobs;
+use host_plugins::PolicyInstance;
+use host_sampling::{Grammar, TokenLogprobs};
 
 /// A request's number within one engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,8 +36,15 @@ impl CancelFlag {
     }
 }
 
-/// One generation.
-#[derive(Clone, Debug)]
+/// A flag that others hold too.
+impl From<Arc<AtomicBool>> for CancelFlag {
+    fn from(flag: Arc<AtomicBool>) -> Self {
+        CancelFlag(flag)
+    }
+}
+
+/// One generation. It is no `Clone`: a policy's instance belongs to one request.
+#[derive(Debug)]
 pub struct Request {
     /// The whole prompt, at least one token id.
     pub prompt_ids: Vec<u32>,
@@ -44,6 +52,8 @@ pub struct Request {
     pub max_tokens: usize,
     /// How each token is chosen.
     pub sampling: SamplingChain,
+    /// A policy that edits each step before `sampling` acts. Its fault ends this request alone.
+    pub policy: Option<Box<dyn PolicyInstance>>,
     /// A token of these ends the generation and is not emitted.
     pub stop_token_ids: Vec<u32>,
     /// Treat `stop_token_ids` as ordinary tokens.
@@ -51,6 +61,8 @@ pub struct Request {
     /// For each token, also give its log-probability and those of this many most likely ones; `None` gives
     /// neither.
     pub logprobs: Option<usize>,
+    /// What the text must be; `None` leaves it free.
+    pub constraint: Option<Grammar>,
     /// Continue in this session's sequence: what it has in common with the prompt is not computed again.
     pub session: Option<SessionId>,
     /// Ends the request early.
@@ -64,9 +76,11 @@ impl Request {
             prompt_ids,
             max_tokens,
             sampling: sampling.into(),
+            policy: None,
             stop_token_ids: Vec::new(),
             ignore_eos: false,
             logprobs: None,
+            constraint: None,
             session: None,
             cancel: CancelFlag::new(),
         }

@@ -1,8 +1,11 @@
 //! One running request: its tokens, how many of them the device holds, and how it ends.
 
+use std::collections::VecDeque;
+
 use host_core::{FinishReason, Report, Reported};
 use host_device::{Logits, SequenceId};
-use host_sampling::{Chain, Choice, Edits, StepInput};
+use host_plugins::{PolicyInput, PolicyInstance};
+use host_sampling::{Chain, Choice, Constraint, Edits, Grammar, RowView, StepInput};
 
 use crate::error::EngineError;
 use crate::request::{Outcome, Request, RequestId, Usage};
@@ -41,9 +44,16 @@ impl End {
 pub(crate) struct Row {
     pub(crate) id: RequestId,
     pub(crate) sequence: SequenceId,
-    /// What was asked; the prompt has moved to `tokens`.
+    /// What was asked; the prompt has moved to `tokens`, the policy to `policy`.
     pub(crate) request: Request,
     chain: Chain,
+    policy: Option<Box<dyn PolicyInstance>>,
+    /// How many of `tokens` the policy was told of.
+    n_told: usize,
+    /// Tokens that the policy forced and that are still to follow.
+    forced: VecDeque<u32>,
+    /// Where the text stands in the request's grammar.
+    constraint: Option<Constraint>,
     /// The prompt, then what was generated.
     pub(crate) tokens: Vec<u32>,
     n_prompt: usize,
@@ -64,11 +74,17 @@ impl Row {
         let Waiting { id, mut request, chain } = waiting;
         let tokens = std::mem::take(&mut request.prompt_ids);
         let n_prompt = tokens.len();
+        let policy = request.policy.take();
+        let constraint = request.constraint.as_ref().map(Grammar::constraint);
         Row {
             id,
             sequence,
             request,
             chain,
+            policy,
+            n_told: 0,
+            forced: VecDeque::new(),
+            constraint,
             tokens,
             n_prompt,
             n_reused,
@@ -97,39 +113,112 @@ impl Row {
         }
     }
 
-    /// Chooses the next token from row `logits_row`; `None` when the row ends without one.
+    /// Chooses the next token from row `logits_row`, or the next ones where a policy forces several; none when the
+    /// row ends without one.
     ///
     /// Sets [`Row::end`] where this was the last token.
-    pub(crate) fn take_token(
+    pub(crate) fn take_tokens(
         &mut self,
         logits: &dyn Logits,
         logits_row: usize,
         context_tokens: usize,
-    ) -> Option<Outcome> {
+    ) -> Vec<Outcome> {
+        let mut outcomes = Vec::new();
+        if let Err(end) = self.try_take(logits, logits_row, context_tokens, &mut outcomes) {
+            self.end = Some(end);
+        }
+        outcomes
+    }
+
+    fn try_take(
+        &mut self,
+        logits: &dyn Logits,
+        logits_row: usize,
+        context_tokens: usize,
+        outcomes: &mut Vec<Outcome>,
+    ) -> Result<(), End> {
+        let mut edits = self.edits(logits, logits_row)?;
+        if let Some(reason) = edits.finish.take() {
+            return Err(End::Finished(reason));
+        }
+        loop {
+            let token = self.choose(logits, logits_row, edits)?;
+            outcomes.push(self.accept(token, context_tokens)?);
+            // Forced tokens are known without their logits, so they are computed in one run; their
+            // log-probabilities are not.
+            let next = if self.request.logprobs.is_none() { self.forced.pop_front() } else { None };
+            match next {
+                Some(token) => edits = Edits { forced: vec![token], ..Edits::none() },
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// What the request's policy does to this step.
+    fn edits(&mut self, logits: &dyn Logits, logits_row: usize) -> Result<Edits, End> {
+        if let Some(token) = self.forced.pop_front() {
+            return Ok(Edits { forced: vec![token], ..Edits::none() });
+        }
+        let position = self.position();
+        let Some(policy) = &mut self.policy else { return Ok(Edits::none()) };
+        let input = PolicyInput {
+            row: &RowView::new(logits, logits_row),
+            accepted: &self.tokens[self.n_told..],
+            position,
+            seed: self.chain.seed(),
+        };
+        let mut edits = policy.step(&input).map_err(|error| End::failed(&error))?;
+        self.n_told = self.tokens.len();
+        if edits.forced.len() > 1 {
+            self.forced.extend(edits.forced.drain(1..));
+        }
+        Ok(edits)
+    }
+
+    /// The chain chooses under the step's edits and the constraint's mask; the constraint goes on with the choice.
+    fn choose(&mut self, logits: &dyn Logits, logits_row: usize, mut edits: Edits) -> Result<Choice, End> {
+        let ended = |error: EngineError| End::failed(&error);
+        if let Some(constraint) = &mut self.constraint {
+            edits.allow(constraint.mask().map_err(|error| ended(error.into()))?);
+        }
         let input = StepInput {
             logits,
             row: logits_row,
             history: &self.tokens,
-            step: (self.tokens.len() - self.n_prompt) as u64,
+            step: self.position(),
             logprobs: self.request.logprobs,
         };
-        let Choice { token_id, logprobs } = match self.chain.choose(&input, &Edits::none()) {
-            Ok(choice) => choice,
-            Err(source) => {
-                let position = self.tokens.len();
-                self.end = Some(End::failed(&EngineError::Sample { position, source }));
-                return None;
-            }
-        };
+        let position = self.tokens.len();
+        let choice = self.chain.choose(&input, &edits);
+        let choice = choice.map_err(|source| ended(EngineError::Sample { position, source }))?;
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(choice.token_id).map_err(|error| ended(error.into()))?;
+        }
+        Ok(choice)
+    }
+
+    /// Takes a token in; the error is an end without it.
+    fn accept(&mut self, choice: Choice, context_tokens: usize) -> Result<Outcome, End> {
+        let Choice { token_id, logprobs } = choice;
         if !self.request.ignore_eos && self.request.stop_token_ids.contains(&token_id) {
-            self.end = Some(End::Finished(FinishReason::Stop));
-            return None;
+            return Err(End::Finished(FinishReason::Stop));
         }
         self.tokens.push(token_id);
         let is_full = self.tokens.len() > context_tokens;
         if is_full || self.usage().generated_tokens == self.request.max_tokens {
+            self.forced.clear();
             self.end = Some(End::Finished(FinishReason::Length));
         }
-        Some(Outcome::Token { token_id, logprobs })
+        // Nothing but a stop token may follow: it need not be computed.
+        if self.constraint.as_ref().is_some_and(Constraint::is_finished) {
+            self.forced.clear();
+            self.end = Some(End::Finished(FinishReason::Stop));
+        }
+        Ok(Outcome::Token { token_id, logprobs })
+    }
+
+    /// How many tokens were generated so far.
+    fn position(&self) -> u64 {
+        (self.tokens.len() - self.n_prompt) as u64
     }
 }

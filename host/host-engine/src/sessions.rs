@@ -44,6 +44,22 @@ impl Sessions {
         }
     }
 
+    /// The tokens and the sequence of a session that runs nothing.
+    pub(crate) fn held(&self, id: SessionId) -> Result<Option<&Held>, EngineError> {
+        match self.open.get(&id) {
+            None => Err(EngineError::UnknownSession(id)),
+            Some(session) if session.is_busy => Err(EngineError::SessionBusy(id)),
+            Some(session) => Ok(session.held.as_ref()),
+        }
+    }
+
+    /// Opens a session that holds something already.
+    pub(crate) fn open_with(&mut self, held: Held) -> SessionId {
+        let id = self.open();
+        self.end(id, Some(held));
+        id
+    }
+
     /// A request of the session was taken in.
     pub(crate) fn begin(&mut self, id: SessionId) -> Result<(), EngineError> {
         let session = self.open.get_mut(&id).ok_or(EngineError::UnknownSession(id))?;

@@ -1,6 +1,8 @@
 //! The loop over a toy executable: what a request gets depends on nothing but itself.
 
 use host_core::{FinishReason, Reported, SamplingSettings};
+use host_plugins::{Needs, PluginError, PluginName, PolicyInput, PolicyInstance, PolicyTraits};
+use host_sampling::{Budget as GrammarBudget, Edits, Grammar, GrammarSpec, TokenTable};
 use proptest::prelude::*;
 
 use crate::fake::{FakeExecutable, StepLog, Toy};
@@ -295,21 +297,48 @@ fn a_session_runs_one_request_and_holds_one_sequence() {
     let toy = Toy { max_sequences: 1, ..Toy::default() };
     let (mut engine, _) = engine(&toy);
     let session = engine.open_session();
-    let mut request = greedy(&[1], 2);
-    request.session = Some(session);
-    engine.submit(request.clone()).expect("a good request");
-    let busy = engine.submit(request.clone()).expect_err("it runs one");
+    let request = || Request { session: Some(session), ..greedy(&[1], 2) };
+    engine.submit(request()).expect("a good request");
+    let busy = engine.submit(request()).expect_err("it runs one");
     assert_eq!(busy.report().code, "engine.session-busy");
     assert!(matches!(engine.close_session(session), Err(EngineError::SessionBusy(_))));
     drain(&mut engine);
     let outside = engine.submit(greedy(&[1], 2)).expect("a good request");
     let events = drain(&mut engine);
     assert_eq!(end_of(&events, outside), Err("device.too-many-sequences"), "nothing would ever make room");
-    request.cancel.cancel();
-    engine.submit(request).expect("the session is free again");
+    let cancelled = request();
+    cancelled.cancel.cancel();
+    engine.submit(cancelled).expect("the session is free again");
     drain(&mut engine);
     engine.close_session(session).expect("it is open");
     assert_all_released(&engine);
+}
+
+#[test]
+fn a_forked_session_holds_the_same_and_goes_its_own_way() {
+    let toy = Toy { max_sequences: 2, ..Toy::default() };
+    let (mut engine, _) = engine(&toy);
+    let trunk = engine.open_session();
+    let empty = engine.fork_session(trunk).expect("an empty one needs no sequence");
+    engine.close_session(empty).expect("it is open");
+    let say = |engine: &mut Engine, session, prompt: &[u32]| {
+        let mut request = greedy(prompt, 2);
+        request.session = Some(session);
+        let id = engine.submit(request).expect("a good request");
+        let events = drain(engine);
+        (tokens_of(&events, id), usage_of(&events, id).reused_tokens)
+    };
+    say(&mut engine, trunk, &[1, 2, 3]);
+    let branch = engine.fork_session(trunk).expect("there is room for one more");
+    let full = engine.fork_session(trunk).expect_err("there is no third sequence");
+    assert_eq!(full.report().code, "device.too-many-sequences");
+    assert_eq!(say(&mut engine, branch, &[1, 2, 3, 9]), (toy.continue_greedily(&[1, 2, 3, 9], 2), 3));
+    assert_eq!(say(&mut engine, trunk, &[1, 2, 3, 8]), (toy.continue_greedily(&[1, 2, 3, 8], 2), 3));
+    for session in [trunk, branch] {
+        engine.close_session(session).expect("it is open");
+    }
+    assert_all_released(&engine);
+    assert!(matches!(engine.fork_session(trunk), Err(EngineError::UnknownSession(_))));
 }
 
 #[test]
@@ -317,14 +346,13 @@ fn a_failing_device_empties_the_sessions() {
     let toy = Toy { failing_step: Some(2), ..Toy::default() };
     let (mut engine, _) = engine(&toy);
     let session = engine.open_session();
-    let mut request = greedy(&[1], 2);
-    request.session = Some(session);
-    engine.submit(request.clone()).expect("a good request");
+    let request = || Request { session: Some(session), ..greedy(&[1], 2) };
+    engine.submit(request()).expect("a good request");
     drain(&mut engine);
     engine.submit(greedy(&[5], 2)).expect("a good request");
     drain(&mut engine);
     assert_all_released(&engine);
-    let id = engine.submit(request).expect("the session is open");
+    let id = engine.submit(request()).expect("the session is open");
     let events = drain(&mut engine);
     assert_eq!(tokens_of(&events, id), toy.continue_greedily(&[1], 2));
     assert_eq!(usage_of(&events, id).reused_tokens, 0);
@@ -412,4 +440,188 @@ fn the_driver_ends_what_nobody_listens_to() {
     drop(driver);
     // Some tokens may have come; then the channel closes, or this would wait for ever.
     assert!(running.all(|outcome| matches!(outcome, Outcome::Token { .. })));
+}
+
+/// A policy that does what a function says.
+struct Scripted<F>(PluginName, F);
+
+impl<F> PolicyInstance for Scripted<F>
+where
+    F: FnMut(&PolicyInput<'_>) -> Result<Edits, PluginError> + Send + 'static,
+{
+    fn name(&self) -> &PluginName {
+        &self.0
+    }
+
+    fn traits(&self) -> PolicyTraits {
+        PolicyTraits {
+            needs: Needs::MaskOnly,
+            is_argmax_invariant: false,
+            supports_rollback: false,
+            supports_fork: false,
+        }
+    }
+
+    fn step(&mut self, input: &PolicyInput<'_>) -> Result<Edits, PluginError> {
+        (self.1)(input)
+    }
+
+    fn rollback(&mut self, _: u32) -> Result<(), PluginError> {
+        unreachable!("the engine takes nothing back")
+    }
+
+    fn fork(&mut self) -> Result<Box<dyn PolicyInstance>, PluginError> {
+        unreachable!("the engine forks nothing")
+    }
+}
+
+fn plugin() -> PluginName {
+    PluginName { id: "scripted".to_owned(), version: "1.0.0".parse().expect("a version") }
+}
+
+fn with_policy(
+    request: Request,
+    step: impl FnMut(&PolicyInput<'_>) -> Result<Edits, PluginError> + Send + 'static,
+) -> Request {
+    Request { policy: Some(Box::new(Scripted(plugin(), step))), ..request }
+}
+
+#[test]
+fn a_policy_hears_every_token_once_and_its_edits_act() {
+    let toy = Toy::default();
+    let (mut engine, _) = engine(&toy);
+    let (heard, listen) = std::sync::mpsc::channel();
+    let request = with_policy(greedy(&[3, 5], 4), move |input| {
+        heard.send((input.position, input.accepted.to_vec())).expect("the test listens");
+        // The runner-up in place of the most likely token.
+        let best = input.row.top(1)[0].0;
+        Ok(Edits { bias: vec![(best, f32::NEG_INFINITY)], ..Edits::none() })
+    });
+    let id = engine.submit(request).expect("a good request");
+    let events = drain(&mut engine);
+    let mut tokens = vec![3, 5];
+    for _ in 0..4 {
+        tokens.push((toy.next(&tokens) + 1) % toy.n_vocab as u32);
+    }
+    assert_eq!(tokens_of(&events, id), tokens[2..]);
+    let heard: Vec<_> = listen.try_iter().collect();
+    assert_eq!(heard[0], (0, vec![3, 5]));
+    let later: Vec<_> = (1..4).map(|i| (i as u64, vec![tokens[1 + i]])).collect();
+    assert_eq!(heard[1..], later);
+}
+
+#[test]
+fn forced_tokens_follow_in_one_run_and_as_single_ones_with_log_probabilities() {
+    let toy = Toy::default();
+    for logprobs in [None, Some(0)] {
+        let (mut engine, log) = engine(&toy);
+        let request = Request { logprobs, ..greedy(&[3], 5) };
+        let request = with_policy(request, |input| {
+            let forced = if input.position == 1 { vec![7, 8, 9] } else { Vec::new() };
+            Ok(Edits { forced, ..Edits::none() })
+        });
+        let id = engine.submit(request).expect("a good request");
+        let events = drain(&mut engine);
+        let first = toy.next(&[3]);
+        let last = toy.next(&[3, first, 7, 8, 9]);
+        assert_eq!(tokens_of(&events, id), [first, 7, 8, 9, last]);
+        let runs: Vec<usize> = log.lock().expect("no panic").iter().map(|step| step[0]).collect();
+        let expected: &[usize] = if logprobs.is_none() { &[1, 1, 3] } else { &[1, 1, 1, 1, 1] };
+        assert_eq!(runs, expected);
+        assert_all_released(&engine);
+    }
+}
+
+#[test]
+fn forced_tokens_end_with_the_request() {
+    let toy = Toy::default();
+    let all = |_: &PolicyInput<'_>| Ok(Edits { forced: vec![7, 8, 9, 10], ..Edits::none() });
+    let (mut engine, _) = engine(&toy);
+    let id = engine.submit(with_policy(greedy(&[3], 3), all)).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, id), [7, 8, 9]);
+    assert_eq!(end_of(&events, id), Ok(FinishReason::Length));
+    let request = Request { stop_token_ids: vec![9], ..greedy(&[3], 10) };
+    let id = engine.submit(with_policy(request, all)).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, id), [7, 8]);
+    assert_eq!(end_of(&events, id), Ok(FinishReason::Stop));
+}
+
+#[test]
+fn a_policy_may_end_its_request_with_its_own_reason() {
+    let toy = Toy::default();
+    let (mut engine, _) = engine(&toy);
+    let reason = FinishReason::Policy("enough".to_owned());
+    let given = reason.clone();
+    let request = with_policy(greedy(&[3], 9), move |input| {
+        let finish = (input.position == 2).then(|| given.clone());
+        Ok(Edits { finish, ..Edits::none() })
+    });
+    let id = engine.submit(request).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, id).len(), 2);
+    assert_eq!(end_of(&events, id), Ok(reason));
+}
+
+#[test]
+fn a_policy_that_fails_ends_its_request_alone() {
+    let toy = Toy::default();
+    let alone = {
+        let (mut engine, _) = engine(&toy);
+        let id = engine.submit(drawn(&[4, 4], 12, 9)).expect("a good request");
+        tokens_of(&drain(&mut engine), id)
+    };
+    let (mut engine, _) = engine(&toy);
+    let other = engine.submit(drawn(&[4, 4], 12, 9)).expect("a good request");
+    let failing = with_policy(greedy(&[3, 5], 12), |input| match input.position {
+        3 => Err(PluginError::Time { plugin: plugin(), hook: "step", budget_ms: 50 }),
+        _ => Ok(Edits::none()),
+    });
+    let failing = engine.submit(failing).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, other), alone);
+    assert_eq!(tokens_of(&events, failing).len(), 3);
+    assert_eq!(end_of(&events, failing), Err("plugin.time-budget"));
+    assert_all_released(&engine);
+}
+
+/// Token `i` of the toy's vocabulary is the character 33 + i; the last one ends a generation.
+fn grammar(toy: &Toy, regex: &str) -> Grammar {
+    let tokens = (0..toy.n_vocab as u8).map(|i| vec![33 + i]).collect();
+    let table =
+        TokenTable::new(toy.n_vocab, tokens, &[], &[toy.n_vocab as u32 - 1]).expect("a sound vocabulary");
+    Grammar::compile(&GrammarSpec::Regex(regex.to_owned()), &table, GrammarBudget::default()).expect("sound")
+}
+
+#[test]
+fn a_constrained_row_keeps_to_its_grammar_and_disturbs_nobody() {
+    let toy = Toy::default();
+    let alone = {
+        let (mut engine, _) = engine(&toy);
+        let id = engine.submit(drawn(&[1, 2], 9, 3)).expect("a good request");
+        tokens_of(&drain(&mut engine), id)
+    };
+    let (mut engine, _) = engine(&toy);
+    let other = engine.submit(drawn(&[1, 2], 9, 3)).expect("a good request");
+    let mut constrained = |regex: &str| {
+        let request = Request { constraint: Some(grammar(&toy, regex)), ..drawn(&[4], 9, 5) };
+        engine.submit(request).expect("a good request")
+    };
+    let (three, many) = (constrained("[!-%]{3}"), constrained("[&-)]+"));
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, other), alone);
+    let found = tokens_of(&events, three);
+    assert!(found.len() == 3 && found.iter().all(|token| *token < 5), "{found:?}");
+    assert_eq!(end_of(&events, three), Ok(FinishReason::Stop), "nothing may follow, so nothing was computed");
+    let found = tokens_of(&events, many);
+    assert!(found.iter().all(|token| (5..9).contains(token) || *token == 60), "{found:?}");
+}
+
+#[test]
+fn a_grammar_of_another_vocabulary_is_refused() {
+    let (mut engine, _) = engine(&Toy::default());
+    let other = grammar(&Toy { n_vocab: 60, ..Toy::default() }, "a");
+    let refused = engine.submit(Request { constraint: Some(other), ..greedy(&[1], 1) });
+    assert_eq!(refused.map_err(|error| error.report().code), Err("engine.other-vocabulary"));
 }

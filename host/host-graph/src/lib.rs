@@ -12,6 +12,7 @@ mod error;
 mod graph;
 mod infer;
 mod op;
+mod roles;
 mod rope;
 mod shape;
 
@@ -21,6 +22,7 @@ pub use canonical::Fingerprint;
 pub use error::{BuildError, BuildErrorKind};
 pub use graph::{Catalogue, Graph, Node, Section, Slot, SlotId, SlotKind, TensorFacts, Value};
 pub use op::{Activation, BinaryOp, Mask, Op, ReduceOp, UnaryOp};
+pub use roles::{Use, use_by_name};
 pub use rope::{RopeFrequencies, RopeLayout, RopeSpec};
 pub use shape::{Dim, Shape, ValueType};
 

@@ -75,6 +75,28 @@ impl<'a> Args<'a> {
         layer.ok_or_else(|| self.refuse(name, "the index of a layer", &found))
     }
 
+    /// A token id, or another whole number of 32 bits.
+    pub(crate) fn id(&mut self, name: &str) -> Result<u32> {
+        let found = self.next();
+        as_id(&found).ok_or_else(|| self.refuse(name, "a whole number of 32 bits", &found))
+    }
+
+    /// A list of token ids.
+    pub(crate) fn ids(&mut self, name: &str) -> Result<Vec<u32>> {
+        self.list(name, "a list of whole numbers of 32 bits", as_id)
+    }
+
+    /// A list of things that `read` reads.
+    pub(crate) fn list<T>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        read: impl Fn(&mlua::Value) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let found = self.next();
+        list_of(&found, read).ok_or_else(|| self.refuse(name, expected, &found))
+    }
+
     /// A number, rounded once to float32.
     pub(crate) fn number(&mut self, name: &str) -> Result<f32> {
         let found = self.next();
@@ -259,7 +281,7 @@ fn as_slot(found: &mlua::Value) -> Option<SlotId> {
     found.as_userdata()?.borrow::<GraphSlot>().ok().map(|slot| slot.0)
 }
 
-fn as_number(found: &mlua::Value) -> Option<f64> {
+pub(crate) fn as_number(found: &mlua::Value) -> Option<f64> {
     match found {
         mlua::Value::Integer(n) => Some(*n as f64),
         mlua::Value::Number(n) => Some(*n),
@@ -273,11 +295,19 @@ pub(crate) fn as_whole(found: &mlua::Value) -> Option<usize> {
     fits.then_some(number as usize)
 }
 
+pub(crate) fn as_id(found: &mlua::Value) -> Option<u32> {
+    u32::try_from(as_whole(found)?).ok()
+}
+
+pub(crate) fn as_f32(found: &mlua::Value) -> Option<f32> {
+    as_number(found).map(|number| number as f32)
+}
+
 pub(crate) fn as_text(found: &mlua::Value) -> Option<String> {
     Some(found.as_string()?.to_str().ok()?.to_owned())
 }
 
-fn list_of<T>(found: &mlua::Value, read: impl Fn(&mlua::Value) -> Option<T>) -> Option<Vec<T>> {
+pub(crate) fn list_of<T>(found: &mlua::Value, read: impl Fn(&mlua::Value) -> Option<T>) -> Option<Vec<T>> {
     let table = found.as_table()?;
     let mut list = Vec::with_capacity(table.raw_len());
     for item in table.sequence_values::<mlua::Value>() {

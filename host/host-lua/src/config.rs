@@ -23,14 +23,27 @@ pub(crate) struct Config {
 impl Config {
     /// Reads the text of `config.json`.
     pub(crate) fn parse(text: &str, budget: &Budget) -> std::result::Result<Self, Vec<FieldProblem>> {
-        let refuse = |expected: String, found: String| {
-            vec![FieldProblem { path: "config.json".to_owned(), expected, found }]
-        };
+        Self::parse_as("config.json", "", text, budget)
+    }
+
+    /// Reads the text of a profile's `params`, whose keys are told as `params.…`.
+    pub(crate) fn parse_params(text: &str, budget: &Budget) -> std::result::Result<Self, Vec<FieldProblem>> {
+        Self::parse_as("params", "params.", text, budget)
+    }
+
+    fn parse_as(
+        name: &str,
+        path: &str,
+        text: &str,
+        budget: &Budget,
+    ) -> std::result::Result<Self, Vec<FieldProblem>> {
+        let refuse =
+            |expected: String, found: String| vec![FieldProblem { path: name.to_owned(), expected, found }];
         if text.len() > budget.config_bytes {
             return Err(refuse(format!("at most {} bytes", budget.config_bytes), text.len().to_string()));
         }
         match serde_json::from_str(text) {
-            Ok(Json::Object(object)) => Ok(Config { object, path: String::new() }),
+            Ok(Json::Object(object)) => Ok(Config { object, path: path.to_owned() }),
             Ok(other) => Err(refuse("a JSON object".to_owned(), shown(Some(&other)))),
             Err(error) => Err(refuse("JSON".to_owned(), error.to_string())),
         }

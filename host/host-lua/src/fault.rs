@@ -2,10 +2,10 @@
 
 use host_core::Place;
 use host_graph::BuildError;
-use host_plugins::{Budget, FieldProblem, PluginError, PluginName, clip};
+use host_plugins::{FieldProblem, PluginError, StepRefusal, clip};
 use mlua::{Error, Lua};
 
-use crate::plugin::{CHUNK_ROOT, Script};
+use crate::script::{CHUNK_ROOT, Script};
 
 /// What a host function raises in Lua. A script may catch it; if it does not, the host knows it again.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -13,6 +13,9 @@ pub(crate) enum Raised {
     /// A refused builder call.
     #[error("{0}")]
     Build(BuildError, Option<Place>),
+    /// A refused call on a step.
+    #[error("{0}")]
+    Step(StepRefusal, Option<Place>),
     /// Config values that cannot be read.
     #[error("{}", told(.0))]
     InvalidConfig(Vec<FieldProblem>, Option<Place>),
@@ -25,6 +28,9 @@ pub(crate) enum Raised {
     /// The time is over.
     #[error("the time budget is spent")]
     Time,
+    /// More calls on a step than granted.
+    #[error("the calls of the step are spent")]
+    Calls,
     /// Too much log text.
     #[error("the log budget is spent")]
     Log,
@@ -59,16 +65,10 @@ pub(crate) fn calling_place(lua: &Lua) -> Option<Place> {
 }
 
 /// Turns what ended a script into the host's error.
-pub(crate) fn plugin_error(
-    error: &Error,
-    script: &Script,
-    name: &PluginName,
-    budget: &Budget,
-) -> PluginError {
-    let plugin = name.clone();
-    let hook = "build";
+pub(crate) fn plugin_error(error: &Error, script: &Script, hook: &'static str) -> PluginError {
+    let (plugin, budget) = (script.name.clone(), &script.budget);
     if let Some(raised) = error.downcast_ref::<Raised>() {
-        return from_raised(raised.clone(), script, plugin, budget);
+        return from_raised(raised.clone(), script, hook);
     }
     match root(error) {
         Error::MemoryError(_) => PluginError::Memory { plugin, hook, budget_bytes: budget.memory_bytes },
@@ -87,8 +87,8 @@ pub(crate) fn plugin_error(
     }
 }
 
-fn from_raised(raised: Raised, script: &Script, plugin: PluginName, budget: &Budget) -> PluginError {
-    let hook = "build";
+fn from_raised(raised: Raised, script: &Script, hook: &'static str) -> PluginError {
+    let (plugin, budget) = (script.name.clone(), &script.budget);
     match raised {
         Raised::Build(error, place) => {
             PluginError::Build { plugin, place: script.excerpt(place), error: Box::new(error) }
@@ -102,7 +102,13 @@ fn from_raised(raised: Raised, script: &Script, plugin: PluginName, budget: &Bud
         Raised::Argument(message, place) => {
             PluginError::Script { plugin, message, place: script.excerpt(place) }
         }
-        Raised::Time => PluginError::Time { plugin, hook, budget_ms: budget.time_ms },
+        Raised::Step(refusal, place) => {
+            PluginError::Step { plugin, place: script.excerpt(place), error: Box::new(refusal) }
+        }
+        Raised::Time => PluginError::Time { plugin, hook, budget_ms: budget.time_ms(hook) },
+        Raised::Calls => {
+            PluginError::Output { plugin, hook, what: "calls in a step", limit: budget.step.calls }
+        }
         Raised::Log => {
             PluginError::Output { plugin, hook, what: "bytes of log text", limit: budget.log_bytes }
         }

@@ -1,18 +1,28 @@
-//! Model-graph plugins written in Lua: sandboxed Luau through mlua.
+//! Plugins and pipelines written in Lua: sandboxed Luau through mlua.
 //!
-//! A script defines `build(config, g)` and returns the logits. Each build runs in a fresh state that holds
-//! the plain libraries and nothing else: no files, no clock, no random numbers, no loading of code.
+//! A script defines the functions of its kind: `build(config, g)` for a model's graph, `open(params, vocabulary)` for
+//! a sampling policy, `plan(params, tensors, config)` for a quantisation profile. Each build, plan and request runs in
+//! a fresh state that holds the plain libraries and nothing else: no files, no clock, no random numbers but the
+//! request's, no loading of code.
 //! Time and memory are bounded; an error names the script's file and line.
 
 mod args;
 mod builder;
 mod config;
+mod deadline;
 mod fault;
+mod pipeline;
 mod plugin;
+mod policy;
+mod quant;
 mod sandbox;
-mod watchdog;
+mod script;
+mod step;
 
+pub use pipeline::{LuaPipeline, PipelineOutcome, PipelineRun};
 pub use plugin::LuaPlugin;
+pub use policy::LuaPolicy;
+pub use quant::LuaQuant;
 
 #[cfg(test)]
 mod tests;

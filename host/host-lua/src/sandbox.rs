@@ -1,16 +1,15 @@
 //! The state in which a script runs.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use mlua::chunk::{ChunkMode, Compiler};
 use mlua::{Lua, LuaOptions, Result, StdLib, Variadic, VmState};
 
-use crate::builder::SharedSession;
+use crate::deadline::Deadline;
 use crate::fault::Raised;
 
 /// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
-const REMOVED: [&str; 12] = [
+pub(crate) const REMOVED: [&str; 12] = [
     "collectgarbage",
     "dofile",
     "gcinfo",
@@ -26,7 +25,7 @@ const REMOVED: [&str; 12] = [
 ];
 
 /// Members of `math` that give another number in each run.
-const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
+pub(crate) const REMOVED_MATH: [&str; 2] = ["random", "randomseed"];
 
 /// What published configs tell in many ways, read once for all scripts.
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -34,11 +33,21 @@ static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
     Compiler::new().compile(source).expect("the prelude is part of this program and its tests load it")
 });
 
-/// A fresh state with nothing but the plain libraries, frozen.
+/// What is loaded before a script.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prelude {
+    /// Nothing.
+    None,
+    /// The readers of published configs.
+    ModelGraph,
+}
+
+/// A fresh state with nothing but the plain libraries, frozen. `log` hears what the script prints.
 pub(crate) fn fresh_state(
     memory_bytes: usize,
-    is_expired: Arc<AtomicBool>,
-    session: &SharedSession,
+    deadline: Deadline,
+    prelude: Prelude,
+    log: impl Fn(&Lua, &str) -> Result<()> + Send + 'static,
 ) -> Result<Lua> {
     let libraries = StdLib::TABLE | StdLib::STRING | StdLib::MATH | StdLib::UTF8 | StdLib::BUFFER;
     let lua = Lua::new_with(libraries, LuaOptions::new())?;
@@ -51,16 +60,19 @@ pub(crate) fn fresh_state(
     for name in REMOVED_MATH {
         math.raw_remove(name)?;
     }
-    let log = Arc::clone(session);
     let print = lua.create_function(move |lua, values: Variadic<mlua::Value>| {
         let words: Vec<_> = values.iter().map(mlua::Value::to_string).collect::<Result<_>>()?;
-        crate::builder::log(lua, &log, &words.join("\t"))
+        log(lua, &words.join("\t"))
     })?;
     globals.set("print", print)?;
-    lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
+    if prelude == Prelude::ModelGraph {
+        lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
+    }
     lua.sandbox(true)?;
-    lua.set_interrupt(move |_| {
-        if is_expired.load(Ordering::Relaxed) { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
-    });
+    lua.set_interrupt(
+        move |_| {
+            if deadline.is_over() { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
+        },
+    );
     Ok(lua)
 }

@@ -2,11 +2,13 @@
 
 use std::path::PathBuf;
 
+use host_core::quant::QuantError;
 use host_core::{Place, Report, Reported};
 use host_graph::BuildError;
 
 use crate::manifest::ContractVersion;
 use crate::package::PluginName;
+use crate::step::StepRefusal;
 
 /// One key of `config.json` that a plugin does not accept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,6 +49,18 @@ pub enum PluginError {
     /// Two different plugins of one name.
     #[error("plugin {plugin} exists more than once")]
     Duplicate { plugin: PluginName, folders: Vec<PathBuf> },
+    /// A plugin of another kind was given where this one is needed.
+    #[error("plugin {plugin} is no {expected}")]
+    WrongKind { plugin: PluginName, expected: &'static str, found: &'static str },
+    /// A policy needs a right that the profile does not grant.
+    #[error("plugin {plugin} needs the right `{right}`, which is not granted")]
+    NotGranted { plugin: PluginName, right: &'static str },
+    /// A hook that the policy says it does not offer.
+    #[error("plugin {plugin} does not offer `{hook}`")]
+    NotOffered { plugin: PluginName, hook: &'static str },
+    /// An instance that was ended by an earlier fault.
+    #[error("plugin {plugin} was ended by an earlier fault, before `{hook}`")]
+    Ended { plugin: PluginName, hook: &'static str },
     /// A plugin for another runtime was given to this one.
     #[error("plugin {plugin} runs on {found}, not on {expected}")]
     WrongRuntime { plugin: PluginName, expected: &'static str, found: &'static str },
@@ -98,6 +112,12 @@ pub enum PluginError {
     /// A refused builder call that the plugin did not mend.
     #[error("plugin {plugin}: {error}")]
     Build { plugin: PluginName, place: Option<Box<Place>>, error: Box<BuildError> },
+    /// A refused call on a step that the plugin did not mend.
+    #[error("plugin {plugin}: {error}")]
+    Step { plugin: PluginName, place: Option<Box<Place>>, error: Box<StepRefusal> },
+    /// A scheme that does not exist.
+    #[error("plugin {plugin}: {error}")]
+    Scheme { plugin: PluginName, place: Option<Box<Place>>, error: Box<QuantError> },
 }
 
 /// The most characters of a guest's words that an error keeps.
@@ -128,6 +148,10 @@ impl PluginError {
             PluginError::TooLarge { .. } => "plugin.too-large",
             PluginError::NotFound { .. } => "plugin.not-found",
             PluginError::Duplicate { .. } => "plugin.duplicate",
+            PluginError::WrongKind { .. } => "plugin.wrong-kind",
+            PluginError::NotGranted { .. } => "plugin.not-granted",
+            PluginError::NotOffered { .. } => "plugin.hook-not-offered",
+            PluginError::Ended { .. } => "plugin.ended",
             PluginError::WrongRuntime { .. } => "plugin.wrong-runtime",
             PluginError::Binary { .. } => "plugin.invalid-binary",
             PluginError::ForeignImport { .. } => "plugin.foreign-import",
@@ -145,6 +169,8 @@ impl PluginError {
             PluginError::Syntax { .. } => "plugin.syntax",
             PluginError::Script { .. } => "plugin.script-error",
             PluginError::Build { error, .. } => error.report().code,
+            PluginError::Step { error, .. } => error.report().code,
+            PluginError::Scheme { error, .. } => error.report().code,
         }
     }
 
@@ -156,7 +182,9 @@ impl PluginError {
             | PluginError::Guest { place, .. }
             | PluginError::Syntax { place, .. }
             | PluginError::Script { place, .. }
-            | PluginError::Build { place, .. } => place.as_deref(),
+            | PluginError::Build { place, .. }
+            | PluginError::Step { place, .. }
+            | PluginError::Scheme { place, .. } => place.as_deref(),
             _ => None,
         }
     }
@@ -172,7 +200,8 @@ impl Reported for PluginError {
             PluginError::Manifest { .. } => report.mend("correct plugin.toml"),
             PluginError::ManifestField { expected, found, .. } => report.expected(expected).found(found),
             PluginError::KindNotServed { kind, .. } => {
-                report.expected("kind = \"model-graph\"").found(format!("kind = \"{kind}\""))
+                let served = "kind = \"model-graph\", \"sampling-policy\" or \"quant-profile\"";
+                report.expected(served).found(format!("kind = \"{kind}\""))
             }
             PluginError::Contract { found, .. } => {
                 let served: Vec<_> = ContractVersion::SERVED.iter().map(ToString::to_string).collect();
@@ -199,6 +228,17 @@ impl Reported for PluginError {
                 let shown: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();
                 report.expected("one folder").found(shown.join(", ")).mend("remove one of them")
             }
+            PluginError::WrongKind { expected, found, .. } => {
+                report.expected(format!("kind = \"{expected}\"")).found(format!("kind = \"{found}\""))
+            }
+            PluginError::NotGranted { right, .. } => report
+                .expected(format!("grants = [\"{right}\"] beside the policy in the profile"))
+                .found("no such grant")
+                .mend("grant it if the plugin may see every logit, or take another policy"),
+            PluginError::NotOffered { hook, .. } => {
+                report.expected(format!("a policy with `{hook}`")).found("one whose `describe` denies it")
+            }
+            PluginError::Ended { .. } => report.mend("open another instance"),
             PluginError::WrongRuntime { .. } | PluginError::Load { .. } | PluginError::Engine { .. } => {
                 report
             }
@@ -220,12 +260,16 @@ impl Reported for PluginError {
                 with_fields(report, fields)
             }
             PluginError::Guest { .. } | PluginError::Syntax { .. } | PluginError::Script { .. } => report,
-            PluginError::Build { error, .. } => {
-                let inner = error.report();
-                Report { message: report.message, place: report.place, ..inner }
-            }
+            PluginError::Build { error, .. } => within(report, error.report()),
+            PluginError::Step { error, .. } => within(report, error.report()),
+            PluginError::Scheme { error, .. } => within(report, error.report()),
         }
     }
+}
+
+/// The cause's own report under the plugin's message and place.
+fn within(outer: Report, inner: Report) -> Report {
+    Report { message: outer.message, place: outer.place, ..inner }
 }
 
 /// The first field in the body of the report, the others as notes.

@@ -9,15 +9,25 @@ mod folder;
 mod hook;
 mod manifest;
 mod package;
+pub mod pipeline;
+mod policy;
+mod quant;
 mod session;
+mod step;
 
-pub use budget::Budget;
+pub use budget::{Budget, StepBudget};
 pub use error::{FieldProblem, PluginError, clip};
 pub use folder::PluginFolder;
 pub use hook::{GraphPlugin, LogSink};
 pub use manifest::{ContractVersion, Kind, Manifest, Runtime};
 pub use package::{Digest, PluginName, PluginPackage};
+pub use policy::{
+    Grants, Needs, NoVocabulary, PolicyInput, PolicyInstance, PolicyTraits, PolicyVocabulary, Right,
+    SamplingPolicy,
+};
+pub use quant::{PluginQuant, QuantPlugin};
 pub use session::{GraphSession, harmless_config_keys};
+pub use step::{PolicyStep, StepRefusal};
 
 #[cfg(test)]
 mod tests;

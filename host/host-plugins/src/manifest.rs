@@ -10,6 +10,7 @@ use semver::Version;
 use serde::{Deserialize, Deserializer};
 
 use crate::error::PluginError;
+use crate::package::PluginName;
 
 /// What a plugin is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Deserialize)]
@@ -38,7 +39,7 @@ impl Kind {
 
     /// Whether this host has a contract for it.
     fn is_served(self) -> bool {
-        self == Kind::ModelGraph
+        self != Kind::Pipeline
     }
 }
 
@@ -140,6 +141,18 @@ impl Manifest {
         })?;
         manifest.check(path)?;
         Ok(manifest)
+    }
+
+    /// Refuses a plugin of another kind than the one that is needed.
+    ///
+    /// # Errors
+    /// [`PluginError::WrongKind`].
+    pub fn need_kind(&self, kind: Kind) -> Result<(), PluginError> {
+        if self.kind == kind {
+            return Ok(());
+        }
+        let plugin = PluginName { id: self.id.clone(), version: self.version.clone() };
+        Err(PluginError::WrongKind { plugin, expected: kind.name(), found: self.kind.name() })
     }
 
     fn check(&self, path: &Path) -> Result<(), PluginError> {

@@ -21,6 +21,8 @@ fn parse(text: &str) -> Result<Manifest, PluginError> {
     Manifest::parse(text, Path::new("plugins/llama/plugin.toml"))
 }
 
+mod step;
+
 #[test]
 fn a_manifest_is_read() {
     let manifest = parse(&format!("{GOOD}about = \"Llama\"\nlicense = \"MIT\"\n")).unwrap();
@@ -52,8 +54,6 @@ fn manifests_that_do_not_fit_are_refused() {
         (with("sdk", "sdk = \"0.1.0\""), "plugin.manifest", "is not a contract version"),
         (with("sdk", "sdk = \"+0.1\""), "plugin.manifest", "is not a contract version"),
         (with("sdk", "sdk = \"0.2\""), "plugin.contract-version", "llama 1.2.3"),
-        (with("kind", "kind = \"sampling-policy\""), "plugin.kind-not-served", "`sampling-policy`"),
-        (with("kind", "kind = \"quant-profile\""), "plugin.kind-not-served", "`quant-profile`"),
         (with("kind", "kind = \"pipeline\""), "plugin.kind-not-served", "`pipeline`"),
         (with("id", "id = \"Llama\""), "plugin.manifest-field", "`id` is `Llama`"),
         (with("id", "id = \"\""), "plugin.manifest-field", "`id` is ``"),

@@ -3,12 +3,24 @@
 use std::fmt::Write;
 
 use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
+use host_plugins::Grants;
 use serde_json::{Map, Value};
 
-use crate::profile::{Profile, SamplingDefaults, Serve, Sha256Digest};
+use crate::profile::{Profile, Quant, SamplingDefaults, Serve, Sha256Digest};
 use crate::refusal::Refusal;
-use crate::registry::PluginFacts;
+use crate::registry::{PluginFacts, QuantFacts};
 use crate::setting::Setting;
+
+/// A sampling policy as it was resolved.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// The plugin.
+    pub plugin: PluginFacts,
+    /// What it is opened with, a JSON object.
+    pub params: Map<String, Value>,
+    /// The rights that it gets.
+    pub grants: Grants,
+}
 
 /// A resolved profile. Built by [`crate::Registry::resolve`] alone, and never changed.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,6 +28,8 @@ pub struct Composition {
     pub(crate) profile: Profile,
     pub(crate) config_digest: Sha256Digest,
     pub(crate) graph: PluginFacts,
+    pub(crate) policy: Option<Policy>,
+    pub(crate) scheme: Option<QuantFacts>,
     pub(crate) loader: String,
     pub(crate) device: String,
     pub(crate) options: CompileOptions,
@@ -38,14 +52,26 @@ impl Composition {
         &self.graph
     }
 
+    /// The policy of every request, if there is one.
+    pub fn policy(&self) -> Option<&Policy> {
+        self.policy.as_ref()
+    }
+
     /// How the checkpoint is stored.
     pub fn loader(&self) -> &str {
         &self.loader
     }
 
-    /// What becomes of the weights.
+    /// What becomes of the weights, by name.
     pub fn quant(&self) -> &str {
-        &self.profile.compose.quant
+        match &self.profile.compose.quant {
+            Quant::Named(name) | Quant::Scheme(name) => name,
+        }
+    }
+
+    /// The rules by which weights are quantised while they are loaded; none where they stay as published.
+    pub fn scheme(&self) -> Option<&QuantFacts> {
+        self.scheme.as_ref()
     }
 
     /// The decoding loop.
@@ -65,7 +91,7 @@ impl Composition {
 
     /// The sampling settings of a request that gives none.
     pub fn sampling(&self) -> &SamplingDefaults {
-        &self.profile.sampling
+        &self.profile.sampling.defaults
     }
 
     /// What else a request that says nothing gets.
@@ -114,21 +140,25 @@ impl Composition {
     /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest; loader, quantisation and loop; every setting as asked for (not as this machine resolves it, so
+    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their digest) and loop; every setting as asked for (not as this machine resolves it, so
     /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
     /// JSON, numbers in their shortest form; what is absent has no line.
     pub fn canonical_text(&self) -> String {
         let mut text = Lines(String::from("tenon-composition 1\n"));
-        let (graph, compose) = (&self.graph, &self.profile.compose);
-        let runtime = graph.runtime.name();
+        let compose = &self.profile.compose;
         text.line("profile", quoted(&self.profile.id));
         text.line("config", self.config_digest);
-        text.line(
-            "graph",
-            format_args!("{} {} {runtime} {}", quoted(&graph.id), graph.version, graph.digest),
-        );
+        text.plugin("graph", &self.graph);
+        if let Some(policy) = &self.policy {
+            text.plugin("policy", &policy.plugin);
+        }
         text.line("loader", quoted(&self.loader));
-        text.line("quant", quoted(&compose.quant));
+        match &self.scheme {
+            None => text.line("quant", quoted(self.quant())),
+            Some(rules) => {
+                text.line("quant", format_args!("scheme {} {}", quoted(&rules.id), rules.digest));
+            }
+        }
         text.line("loop", quoted(&compose.loop_));
         for setting in &self.settings {
             text.line(setting.key, quoted(&setting.asked));
@@ -148,6 +178,11 @@ impl Composition {
 struct Lines(String);
 
 impl Lines {
+    fn plugin(&mut self, name: &str, plugin: &PluginFacts) {
+        let PluginFacts { id, version, runtime, digest, .. } = plugin;
+        self.line(name, format_args!("{} {version} {} {digest}", quoted(id), runtime.name()));
+    }
+
     fn line(&mut self, name: &str, value: impl std::fmt::Display) {
         writeln!(self.0, "{name} {value}").expect("writing to a string cannot fail");
     }

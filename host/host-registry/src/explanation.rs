@@ -10,6 +10,7 @@ use serde::Serialize;
 use crate::composition::Composition;
 use crate::decision::{Candidate, Decision};
 use crate::profile::line;
+use crate::registry::PluginFacts;
 use crate::setting::Setting;
 
 /// Why a model is served as it is, or why it is not.
@@ -92,7 +93,13 @@ impl Explanation {
     /// Adds what was resolved.
     #[must_use]
     pub fn with_composition(mut self, composition: &Composition) -> Self {
-        let graph = composition.graph();
+        let plugin = |part, plugin: &PluginFacts| PartLine {
+            part,
+            name: plugin.id.clone(),
+            version: Some(plugin.version.to_string()),
+            runtime: Some(plugin.runtime.name()),
+            digest: Some(plugin.digest.to_string()),
+        };
         let named = |part, name: &str| PartLine {
             part,
             name: name.to_owned(),
@@ -101,17 +108,15 @@ impl Explanation {
             digest: None,
         };
         self.parts = vec![
-            PartLine {
-                part: "graph",
-                name: graph.id.clone(),
-                version: Some(graph.version.to_string()),
-                runtime: Some(graph.runtime.name()),
-                digest: Some(graph.digest.to_string()),
-            },
+            plugin("graph", composition.graph()),
             named("loader", composition.loader()),
-            named("quant", composition.quant()),
+            PartLine {
+                digest: composition.scheme().map(|rules| rules.digest.to_string()),
+                ..named("quant", composition.quant())
+            },
             named("loop", composition.decoding_loop()),
         ];
+        self.parts.extend(composition.policy().map(|policy| plugin("policy", &policy.plugin)));
         self.settings = composition.settings().to_vec();
         self.sampling = composition.sampling().samplers();
         self.composition = Some(composition.hash().to_string());

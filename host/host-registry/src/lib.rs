@@ -42,6 +42,7 @@ mod explanation;
 mod nearest;
 mod overrides;
 mod profile;
+mod quant;
 mod refusal;
 mod registry;
 mod resolve;
@@ -51,17 +52,21 @@ mod set;
 mod setting;
 mod source;
 
-pub use composition::Composition;
+pub use composition::{Composition, Policy};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
 pub use overrides::Overrides;
 pub use profile::{
     Bytes, Compose, ContextTokens, FailedPredicate, Kernels, Kv, KvDtype, Limits, Match, Names, PluginRef,
-    Predicate, Profile, SCHEMA_VERSION, SamplingDefaults, Serve, Sha256Digest, Source, Threads,
+    PolicyRef, Predicate, Profile, Quant, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve,
+    Sha256Digest, Source, Threads,
+};
+pub use quant::{
+    LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, measured_text,
 };
 pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
-pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, Registry};
+pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, QuantFacts, Registry};
 pub use resolve::ModelFacts;
 pub use set::{LoadedProfile, ProfileSet};
 pub use setting::{Origin, Setting};

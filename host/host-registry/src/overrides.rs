@@ -2,10 +2,10 @@
 
 use host_core::Numeric;
 
-use crate::profile::{Bytes, Threads};
+use crate::profile::{Bytes, PolicyRef, Threads};
 
 /// Values that take the place of a profile's; `None` leaves the profile's.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// `--device`
     pub device: Option<String>,
@@ -23,4 +23,6 @@ pub struct Overrides {
     pub max_step_tokens: Option<usize>,
     /// `--memory-bytes`
     pub memory_bytes: Option<Bytes>,
+    /// `--policy`
+    pub policy: Option<PolicyRef>,
 }

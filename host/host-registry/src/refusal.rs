@@ -67,10 +67,12 @@ pub enum Fault {
         known: Vec<String>,
     },
     /// The plugin is for something else.
-    #[error("the plugin `{plugin}` builds no graph")]
+    #[error("the plugin `{plugin}` is no {expected}")]
     PluginKind {
         /// The id.
         plugin: String,
+        /// What it should be for.
+        expected: &'static str,
         /// What it is for.
         found: &'static str,
     },
@@ -207,6 +209,8 @@ pub enum PartKind {
     Loader,
     /// `compose.quant`
     Quant,
+    /// `compose.quant.scheme`
+    Scheme,
     /// `compose.loop`
     Loop,
     /// `compose.device`
@@ -218,6 +222,7 @@ impl PartKind {
         match self {
             PartKind::Loader => "loader",
             PartKind::Quant => "quantisation",
+            PartKind::Scheme => "set of quantisation rules",
             PartKind::Loop => "loop",
             PartKind::Device => "device",
         }
@@ -226,7 +231,7 @@ impl PartKind {
     fn code(self) -> &'static str {
         match self {
             PartKind::Loader => "registry.loader-missing",
-            PartKind::Quant => "registry.quant-missing",
+            PartKind::Quant | PartKind::Scheme => "registry.quant-missing",
             PartKind::Loop => "registry.loop-missing",
             PartKind::Device => "registry.device-missing",
         }
@@ -242,10 +247,10 @@ impl Reported for Fault {
                 .expected(format!("a plugin `{plugin}`"))
                 .found(listed(known))
                 .mend(did_you_mean(nearest, "install the plugin, or name one that is there")),
-            Fault::PluginKind { found, .. } => new("registry.plugin-kind")
-                .expected("a plugin of kind model-graph")
+            Fault::PluginKind { expected, found, .. } => new("registry.plugin-kind")
+                .expected(format!("a plugin of kind {expected}"))
                 .found(format!("kind {found}"))
-                .mend("name a plugin that builds graphs"),
+                .mend(format!("name a {expected} plugin")),
             Fault::PluginVersion { range, found, .. } => new("registry.plugin-version")
                 .expected(format!("a version {range}"))
                 .found(listed(found))

@@ -8,6 +8,7 @@ use host_plugins::{Kind, PluginPackage, Runtime};
 use semver::Version;
 
 use crate::profile::Sha256Digest;
+use crate::quant::QuantRules;
 
 /// What the registry knows of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,6 +35,21 @@ impl From<&PluginPackage> for PluginFacts {
             runtime: manifest.runtime,
             digest: package.digest().as_hex().parse().expect("a package's digest is 64 hexadecimal digits"),
         }
+    }
+}
+
+/// What the registry knows of quantisation rules.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QuantFacts {
+    /// Their name.
+    pub id: String,
+    /// The digest of their text.
+    pub digest: Sha256Digest,
+}
+
+impl From<&QuantRules> for QuantFacts {
+    fn from(rules: &QuantRules) -> Self {
+        QuantFacts { id: rules.id().to_owned(), digest: rules.digest() }
     }
 }
 
@@ -71,6 +87,8 @@ pub struct Parts {
     pub loaders: Vec<String>,
     /// What can become of weights: `as-published`.
     pub quants: Vec<String>,
+    /// Quantisation rules that were read and checked.
+    pub schemes: Vec<QuantFacts>,
     /// Decoding loops: `autoregressive`.
     pub loops: Vec<String>,
 }
@@ -102,6 +120,7 @@ impl Registry {
         refuse_duplicates("device", parts.devices.iter().map(|device| device.id.clone()))?;
         refuse_duplicates("loader", parts.loaders.iter().cloned())?;
         refuse_duplicates("quantisation", parts.quants.iter().cloned())?;
+        refuse_duplicates("set of quantisation rules", parts.schemes.iter().map(|rules| rules.id.clone()))?;
         refuse_duplicates("loop", parts.loops.iter().cloned())?;
         Ok(Registry { parts })
     }
@@ -116,6 +135,7 @@ impl Registry {
         parts.devices.extend(more.devices);
         parts.loaders.extend(more.loaders);
         parts.quants.extend(more.quants);
+        parts.schemes.extend(more.schemes);
         parts.loops.extend(more.loops);
         Registry::new(parts)
     }

@@ -6,14 +6,15 @@ use std::fmt::Display;
 
 use host_core::Numeric;
 use host_device::{CompileOptions, KvStorage};
+use host_plugins::{Grants, Kind};
 use serde_json::{Map, Value};
 
-use crate::composition::{Composition, config_digest};
+use crate::composition::{Composition, Policy, config_digest};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
-use crate::profile::{ContextTokens, Profile, SamplingDefaults, Threads, flat_values, line, lookup};
+use crate::profile::{ContextTokens, Profile, Quant, SamplingDefaults, Threads, flat_values, line, lookup};
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
-use crate::registry::{DeviceFacts, PluginFacts, Registry};
+use crate::registry::{DeviceFacts, PluginFacts, QuantFacts, Registry};
 use crate::select::select_plugin;
 use crate::set::LoadedProfile;
 use crate::setting::{Key, Origin, Setting};
@@ -46,10 +47,12 @@ impl Registry {
         let composed = asked.compose();
         let Resolution { settings, faults, .. } = asked;
         match composed {
-            Some((graph, device, options)) if faults.is_empty() => Ok(Composition {
+            Some((graph, policy, scheme, device, options)) if faults.is_empty() => Ok(Composition {
                 profile: profile.clone(),
                 config_digest: config_digest(model.config),
                 graph: graph.clone(),
+                policy,
+                scheme,
                 loader: model.format.to_owned(),
                 device: device.id.clone(),
                 options,
@@ -70,6 +73,10 @@ const CONTEXT_TOKENS: Key = Key::with_flag("limits.context_tokens", "--context-t
 const MAX_SEQUENCES: Key = Key::with_flag("limits.max_sequences", "--max-sequences");
 const MAX_STEP_TOKENS: Key = Key::with_flag("limits.max_step_tokens", "--max-step-tokens");
 const MEMORY_BYTES: Key = Key::with_flag("limits.memory_bytes", "--memory-bytes");
+const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
+
+/// What a composition is made of.
+type Composed<'a> = (&'a PluginFacts, Option<Policy>, Option<QuantFacts>, &'a DeviceFacts, CompileOptions);
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -84,11 +91,12 @@ struct Resolution<'a> {
 
 impl<'a> Resolution<'a> {
     /// Asks for everything, so that all that is missing is told at once; `None` when something is.
-    fn compose(&mut self) -> Option<(&'a PluginFacts, &'a DeviceFacts, CompileOptions)> {
+    fn compose(&mut self) -> Option<Composed<'a>> {
         let graph = self.graph_plugin();
+        let policy = self.policy();
         self.loader();
         let (parts, compose) = (self.registry.parts(), &self.profile.compose);
-        self.part(PartKind::Quant, "compose.quant", &compose.quant, &parts.quants);
+        let scheme = self.quant();
         self.part(PartKind::Loop, "compose.loop", &compose.loop_, &parts.loops);
         let device = self.device();
         self.kernels(device);
@@ -112,16 +120,56 @@ impl<'a> Resolution<'a> {
             max_step_tokens: max_step_tokens?,
             memory_bytes,
         };
-        Some((graph?, device?, options))
+        Some((graph?, policy?, scheme, device?, options))
     }
 
     fn graph_plugin(&mut self) -> Option<&'a PluginFacts> {
         let wanted = &self.profile.compose.graph;
-        match select_plugin(wanted, &self.registry.parts().plugins) {
+        match select_plugin(wanted, Kind::ModelGraph, &self.registry.parts().plugins) {
             Ok(plugin) => Some(plugin),
             Err((key, fault)) => {
                 self.fault_at(&["compose", "graph", key], fault);
                 None
+            }
+        }
+    }
+
+    /// The flag's policy, else the profile's; the inner `None` is a composition without one.
+    fn policy(&mut self) -> Option<Option<Policy>> {
+        let (profile, overrides) = (self.profile, self.overrides);
+        let Some(wanted) =
+            self.ask(POLICY, profile.sampling.policy.as_ref(), overrides.policy.as_ref()).cloned()
+        else {
+            return Some(None);
+        };
+        match select_plugin(&wanted.plugin_ref(), Kind::SamplingPolicy, &self.registry.parts().plugins) {
+            Ok(plugin) => {
+                let grants = Grants::new(wanted.grants.iter().copied());
+                Some(Some(Policy { plugin: plugin.clone(), params: wanted.params, grants }))
+            }
+            Err((key, fault)) => {
+                if overrides.policy.is_some() {
+                    self.faults.push(PlacedFault { fault, place: None });
+                } else {
+                    self.fault_at(&["sampling", "policy", key], fault);
+                }
+                None
+            }
+        }
+    }
+
+    /// A way that the host has, or rules that were loaded; those are given back.
+    fn quant(&mut self) -> Option<QuantFacts> {
+        let parts = self.registry.parts();
+        match &self.profile.compose.quant {
+            Quant::Named(name) => {
+                self.part(PartKind::Quant, "compose.quant", name, &parts.quants);
+                None
+            }
+            Quant::Scheme(id) => {
+                let known: Vec<String> = parts.schemes.iter().map(|rules| rules.id.clone()).collect();
+                self.part(PartKind::Scheme, "compose.quant.scheme", id, &known);
+                parts.schemes.iter().find(|rules| rules.id == *id).cloned()
             }
         }
     }
@@ -258,7 +306,7 @@ impl<'a> Resolution<'a> {
     /// What requests get where they say nothing. No flag changes it: a request's own flags are the request's.
     fn record_defaults(&mut self) {
         let (sampling, serve) = (&self.profile.sampling, &self.profile.serve);
-        match sampling {
+        match &sampling.defaults {
             SamplingDefaults::Flat(settings) => {
                 for (key, value) in flat_values(settings) {
                     self.record(Key::new(key), value);

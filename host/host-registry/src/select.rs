@@ -10,6 +10,7 @@ use crate::registry::PluginFacts;
 /// Narrows the plugins step by step; `Err` names the key of the profile that none of them satisfies.
 pub(crate) fn select_plugin<'a>(
     wanted: &PluginRef,
+    kind: Kind,
     plugins: &'a [PluginFacts],
 ) -> Result<&'a PluginFacts, (&'static str, Fault)> {
     let plugin = wanted.plugin.clone();
@@ -23,14 +24,17 @@ pub(crate) fn select_plugin<'a>(
         let near = nearest(&plugin, plugins.iter().map(|plugin| plugin.id.as_str()));
         return Err(("plugin", Fault::PluginMissing { plugin, nearest: near, known: titles(&known) }));
     };
-    let graphs = keep(&named, |known| known.kind == Kind::ModelGraph);
-    if graphs.is_empty() {
-        return Err(("plugin", Fault::PluginKind { plugin, found: first.kind.name() }));
+    let of_kind = keep(&named, |known| known.kind == kind);
+    if of_kind.is_empty() {
+        return Err((
+            "plugin",
+            Fault::PluginKind { plugin, expected: kind.name(), found: first.kind.name() },
+        ));
     }
-    let in_range = keep(&graphs, |known| wanted.version.matches(&known.version));
+    let in_range = keep(&of_kind, |known| wanted.version.matches(&known.version));
     if in_range.is_empty() {
         let range = wanted.version.to_string();
-        return Err(("version", Fault::PluginVersion { plugin, range, found: titles(&graphs) }));
+        return Err(("version", Fault::PluginVersion { plugin, range, found: titles(&of_kind) }));
     }
     let of_runtime = keep(&in_range, |known| {
         wanted.runtime.as_ref().is_none_or(|runtime| known.runtime.name() == runtime)

@@ -148,7 +148,7 @@ impl ProfileSet {
 }
 
 /// The `*.toml` files of a folder, by name.
-fn profile_files(dir: &Path) -> Result<Vec<PathBuf>, ProfileError> {
+pub(crate) fn profile_files(dir: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     let failed = |source| ProfileError::Read { path: dir.to_owned(), source };
     let mut files = Vec::new();
     for entry in fs::read_dir(dir).map_err(failed)? {
@@ -162,7 +162,7 @@ fn profile_files(dir: &Path) -> Result<Vec<PathBuf>, ProfileError> {
     Ok(files)
 }
 
-fn read_text(path: &Path) -> Result<String, ProfileError> {
+pub(crate) fn read_text(path: &Path) -> Result<String, ProfileError> {
     let failed = |source| ProfileError::Read { path: path.to_owned(), source };
     let found = fs::metadata(path).map_err(failed)?.len();
     if found > FILE_LIMIT_BYTES {

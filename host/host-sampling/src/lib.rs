@@ -6,6 +6,7 @@
 
 mod candidates;
 mod chain;
+mod constraint;
 mod dry;
 mod edits;
 mod error;
@@ -23,9 +24,10 @@ mod view;
 mod tests;
 
 pub use chain::{Chain, Choice, StepInput};
+pub use constraint::{Budget, Constraint, ConstraintError, Grammar, GrammarSpec, TokenTable, Whitespace};
 pub use edits::Edits;
 pub use error::SampleError;
 pub use logprobs::{TokenLogprobs, token_logprobs};
 pub use mask::TokenMask;
 pub use random::random_u32;
-pub use view::RowView;
+pub use view::{RowCopy, RowView};

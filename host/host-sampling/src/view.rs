@@ -2,7 +2,7 @@
 
 use std::cell::OnceCell;
 
-use host_device::Logits;
+use host_device::{Logits, top};
 
 use crate::logprobs::log_sum_exp;
 
@@ -44,14 +44,46 @@ impl<'a> RowView<'a> {
         })
     }
 
+    /// Copies the row into `copy`, keeping what that has allocated.
+    pub fn copy_into(&self, copy: &mut RowCopy) {
+        match self.values.get() {
+            Some(values) => copy.0.clone_from(values),
+            None => self.logits.read(self.row, &mut copy.0),
+        }
+    }
+
     /// The entropy of the softmax, in nats; NaN for broken logits.
     pub fn entropy(&self) -> f64 {
-        let values = self.values();
-        let lse = log_sum_exp(values);
-        let term = |logit: &f32| match f64::from(*logit) - lse {
-            lp if lp == f64::NEG_INFINITY => 0.0,
-            lp => -lp.exp() * lp,
-        };
-        values.iter().map(term).sum()
+        entropy(self.values())
     }
+}
+
+/// A row of logits of its own, for whoever cannot borrow the device's.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct RowCopy(Vec<f32>);
+
+impl RowCopy {
+    /// The `n` most likely tokens with their logits, as [`RowView::top`].
+    pub fn top(&self, n: usize) -> Vec<(u32, f32)> {
+        top(&self.0, n)
+    }
+
+    /// The logit of a token; `None` beyond the vocabulary.
+    pub fn get(&self, id: u32) -> Option<f32> {
+        self.0.get(id as usize).copied()
+    }
+
+    /// The entropy of the softmax, as [`RowView::entropy`].
+    pub fn entropy(&self) -> f64 {
+        entropy(&self.0)
+    }
+}
+
+fn entropy(values: &[f32]) -> f64 {
+    let lse = log_sum_exp(values);
+    let term = |logit: &f32| match f64::from(*logit) - lse {
+        lp if lp == f64::NEG_INFINITY => 0.0,
+        lp => -lp.exp() * lp,
+    };
+    values.iter().map(term).sum()
 }

@@ -5,10 +5,32 @@ use wasmparser::{ComponentExternalKind, ComponentTypeRef, Encoding, Parser, Payl
 
 /// The section that the SDK writes: major, minor and patch as big-endian u16, then the world's name.
 const SECTION: &str = "tenon:api";
-const WORLD: &str = "model-graph";
-const EXPORT: &str = "build";
 /// Interfaces of our package, any version: a wrong version is refused as such, by the section.
 const PACKAGE: &str = "tenon:plugin/";
+
+/// A world of the contract, and the export that a component of it must have.
+#[derive(Clone, Copy)]
+pub(crate) struct World {
+    pub(crate) name: &'static str,
+    pub(crate) export: Export,
+}
+
+/// What a component gives to the host.
+#[derive(Clone, Copy)]
+pub(crate) enum Export {
+    /// A function.
+    Function(&'static str),
+    /// An interface of our package.
+    Interface(&'static str),
+}
+
+/// Builds the graph of a model.
+pub(crate) const MODEL_GRAPH: World = World { name: "model-graph", export: Export::Function("build") };
+/// Takes part in the choice of each token.
+pub(crate) const SAMPLING_POLICY: World =
+    World { name: "sampling-policy", export: Export::Interface("policy") };
+/// Chooses how each tensor is stored.
+pub(crate) const QUANT_PROFILE: World = World { name: "quant-profile", export: Export::Function("plan") };
 
 /// What stands in a component's bytes.
 #[derive(Default)]
@@ -16,25 +38,48 @@ struct Component {
     sections: Vec<Vec<u8>>,
     imports: Vec<String>,
     functions: Vec<String>,
+    interfaces: Vec<String>,
+}
+
+impl Component {
+    /// The name of the export, if it is missing.
+    fn missing(&self, export: Export) -> Option<&'static str> {
+        let (name, is_there) = match export {
+            Export::Function(name) => (name, self.functions.iter().any(|found| found == name)),
+            Export::Interface(name) => {
+                let is_it = |found: &String| {
+                    let own = found.strip_prefix(PACKAGE);
+                    own.and_then(|own| own.split('@').next()) == Some(name)
+                };
+                (name, self.interfaces.iter().any(is_it))
+            }
+        };
+        (!is_there).then_some(name)
+    }
 }
 
 /// Checks that a component is well formed, was made for a served contract, imports only that contract and
 /// has the hook.
 ///
 /// The whole binary is validated first, so that no part of it is trusted before all of it was read.
-pub(crate) fn check(bytes: &[u8], plugin: &PluginName, manifest: ContractVersion) -> Result<(), PluginError> {
+pub(crate) fn check(
+    bytes: &[u8],
+    plugin: &PluginName,
+    manifest: ContractVersion,
+    world: World,
+) -> Result<(), PluginError> {
     let invalid = |message: String| PluginError::Binary { plugin: plugin.clone(), message };
     Validator::new().validate_all(bytes).map_err(|error| invalid(error.to_string()))?;
     let component = read(bytes).map_err(invalid)?;
-    check_version(&component.sections, manifest)
+    check_version(&component.sections, manifest, world.name)
         .map_err(|found| PluginError::Contract { plugin: plugin.to_string(), found })?;
-    if let Some(import) = component.imports.into_iter().find(|name| !name.starts_with(PACKAGE)) {
-        return Err(PluginError::ForeignImport { plugin: plugin.clone(), import });
+    if let Some(import) = component.imports.iter().find(|name| !name.starts_with(PACKAGE)) {
+        return Err(PluginError::ForeignImport { plugin: plugin.clone(), import: import.clone() });
     }
-    if !component.functions.iter().any(|name| name == EXPORT) {
-        return Err(PluginError::MissingExport { plugin: plugin.clone(), export: EXPORT });
+    match component.missing(world.export) {
+        Some(export) => Err(PluginError::MissingExport { plugin: plugin.clone(), export }),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 fn read(bytes: &[u8]) -> Result<Component, String> {
@@ -65,8 +110,11 @@ fn read(bytes: &[u8]) -> Result<Component, String> {
             Payload::ComponentExportSection(exports) if depth == 1 => {
                 for export in exports {
                     let export = export.map_err(|error| error.to_string())?;
-                    if export.kind == ComponentExternalKind::Func {
-                        component.functions.push(export.name.name.to_owned());
+                    let name = export.name.name.to_owned();
+                    match export.kind {
+                        ComponentExternalKind::Func => component.functions.push(name),
+                        ComponentExternalKind::Instance => component.interfaces.push(name),
+                        _ => {}
                     }
                 }
             }
@@ -77,7 +125,7 @@ fn read(bytes: &[u8]) -> Result<Component, String> {
 }
 
 /// The error is what was found instead of the contract.
-fn check_version(sections: &[Vec<u8>], manifest: ContractVersion) -> Result<(), String> {
+fn check_version(sections: &[Vec<u8>], manifest: ContractVersion, expected: &str) -> Result<(), String> {
     let section = match sections {
         [] => return Err(format!("no `{SECTION}` section")),
         [section] => section,
@@ -95,9 +143,9 @@ fn check_version(sections: &[Vec<u8>], manifest: ContractVersion) -> Result<(), 
     if found != manifest {
         return Err(format!("contract {found}.{patch} in the component, {manifest} in plugin.toml"));
     }
-    if world != WORLD {
+    if world != expected {
         let world: String = world.chars().take(64).collect();
-        return Err(format!("world `{world}`, not `{WORLD}`"));
+        return Err(format!("world `{world}`, not `{expected}`"));
     }
     Ok(())
 }

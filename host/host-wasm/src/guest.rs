@@ -4,7 +4,7 @@ use host_graph::{BinaryOp, BuildError, Op, ReduceOp, RopeSpec, Section, SlotId, 
 use host_plugins::{Budget, GraphSession};
 use wasmtime::ResourceLimiter;
 
-use crate::bindings::tenon::plugin::{graph, types};
+use crate::bindings::graph::tenon::plugin::{graph, types};
 use crate::words::{self, wide};
 
 /// Elements of all tables of a guest; each costs the host a pointer or two.
@@ -22,6 +22,9 @@ pub(crate) enum Fault {
     /// More log text than granted.
     #[error("the log budget is spent")]
     Log,
+    /// More calls on a step than granted.
+    #[error("the calls of the step are spent")]
+    Calls,
 }
 
 /// All that belongs to one build.
@@ -34,8 +37,7 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn new(session: GraphSession, budget: &Budget) -> Self {
-        let limits = Memory { left_bytes: budget.memory_bytes, left_elements: MAX_TABLE_ELEMENTS };
-        Guest { session, limits, last_line: None }
+        Guest { session, limits: Memory::new(budget), last_line: None }
     }
 
     fn add(&mut self, op: Op, inputs: &[u32]) -> Made {
@@ -58,6 +60,12 @@ fn made(result: Result<Value, BuildError>) -> Made {
 pub(crate) struct Memory {
     left_bytes: usize,
     left_elements: usize,
+}
+
+impl Memory {
+    pub(crate) fn new(budget: &Budget) -> Self {
+        Memory { left_bytes: budget.memory_bytes, left_elements: MAX_TABLE_ELEMENTS }
+    }
 }
 
 impl ResourceLimiter for Memory {

@@ -3,15 +3,21 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use host_plugins::{Budget, LogSink, PluginError, PluginPackage, Runtime};
-use wasmtime::component::{Component, HasSelf, Linker};
+use host_plugins::{Budget, Kind, LogSink, PluginError, PluginPackage, Runtime};
+use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
 use wasmtime::{Config, Engine};
 
-use crate::bindings::{ModelGraph, ModelGraphPre};
+use crate::bindings::graph::tenon::plugin::types;
+use crate::bindings::graph::{ModelGraph, ModelGraphPre};
+use crate::bindings::quant::{QuantProfile, QuantProfilePre};
+use crate::bindings::sampling::{SamplingPolicy, SamplingPolicyPre};
 use crate::cache::{Cache, deserialize};
-use crate::contract;
+use crate::contract::{self, MODEL_GRAPH, QUANT_PROFILE, SAMPLING_POLICY, World};
 use crate::guest::Guest;
 use crate::plugin::WasmPlugin;
+use crate::policy::WasmPolicy;
+use crate::policy_guest::PolicyGuest;
+use crate::quant::{QuantGuest, WasmQuant};
 use crate::ticker::Ticker;
 
 /// An engine, its clock and its cache.
@@ -20,7 +26,9 @@ pub struct WasmRuntime {
     engine: Engine,
     ticker: Arc<Ticker>,
     cache: Option<Cache>,
-    linker: Linker<Guest>,
+    graphs: Linker<Guest>,
+    policies: Linker<PolicyGuest>,
+    quants: Linker<QuantGuest>,
 }
 
 impl std::fmt::Debug for WasmRuntime {
@@ -38,20 +46,18 @@ impl WasmRuntime {
     pub fn new(cache: Option<&Path>) -> Result<Self, PluginError> {
         let failed = |message: String| PluginError::Engine { message };
         let engine = Engine::new(&settings()).map_err(|error| failed(error.to_string()))?;
-        let mut linker = Linker::new(&engine);
-        ModelGraph::add_to_linker::<_, HasSelf<_>>(&mut linker, |guest: &mut Guest| guest)
-            .map_err(|error| failed(error.to_string()))?;
+        let (graphs, policies, quants) = linkers(&engine).map_err(|error| failed(error.to_string()))?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(|error| failed(error.to_string()))?);
         let open = |folder: &Path| {
             Cache::open(folder).map_err(|source| PluginError::Cache { path: folder.to_owned(), source })
         };
-        Ok(WasmRuntime { engine, ticker, cache: cache.map(open).transpose()?, linker })
+        Ok(WasmRuntime { engine, ticker, cache: cache.map(open).transpose()?, graphs, policies, quants })
     }
 
     /// Checks a package, compiles it or takes it from the cache; nothing of it runs.
     ///
     /// # Errors
-    /// [`PluginError::WrongRuntime`], [`PluginError::Binary`], [`PluginError::Contract`],
+    /// [`PluginError::WrongRuntime`], [`PluginError::WrongKind`], [`PluginError::Binary`], [`PluginError::Contract`],
     /// [`PluginError::ForeignImport`], [`PluginError::MissingExport`], [`PluginError::Load`].
     pub fn open(
         &self,
@@ -59,20 +65,58 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmPlugin, PluginError> {
-        let (name, manifest) = (package.name().clone(), package.manifest());
+        let instance = self.instance(package, Kind::ModelGraph, MODEL_GRAPH, &self.graphs)?;
+        let instance = ModelGraphPre::new(instance).map_err(|error| load_error(package, &error))?;
+        Ok(WasmPlugin::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
+    }
+
+    /// The same for a sampling policy.
+    ///
+    /// # Errors
+    /// As [`WasmRuntime::open`].
+    pub fn open_policy(
+        &self,
+        package: &PluginPackage,
+        budget: Budget,
+        log: LogSink,
+    ) -> Result<WasmPolicy, PluginError> {
+        let instance = self.instance(package, Kind::SamplingPolicy, SAMPLING_POLICY, &self.policies)?;
+        let instance = SamplingPolicyPre::new(instance).map_err(|error| load_error(package, &error))?;
+        Ok(WasmPolicy::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
+    }
+
+    /// The same for a quantisation profile.
+    ///
+    /// # Errors
+    /// As [`WasmRuntime::open`].
+    pub fn open_quant(
+        &self,
+        package: &PluginPackage,
+        budget: Budget,
+        log: LogSink,
+    ) -> Result<WasmQuant, PluginError> {
+        let instance = self.instance(package, Kind::QuantProfile, QUANT_PROFILE, &self.quants)?;
+        let instance = QuantProfilePre::new(instance).map_err(|error| load_error(package, &error))?;
+        Ok(WasmQuant::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
+    }
+
+    /// Checks a package against its world and links it.
+    fn instance<T: 'static>(
+        &self,
+        package: &PluginPackage,
+        kind: Kind,
+        world: World,
+        linker: &Linker<T>,
+    ) -> Result<InstancePre<T>, PluginError> {
+        let (name, manifest) = (package.name(), package.manifest());
         if manifest.runtime != Runtime::Wasm {
             let (expected, found) = (Runtime::Wasm.name(), manifest.runtime.name());
-            return Err(PluginError::WrongRuntime { plugin: name, expected, found });
+            return Err(PluginError::WrongRuntime { plugin: name.clone(), expected, found });
         }
-        contract::check(package.entry(), &name, manifest.sdk)?;
+        manifest.need_kind(kind)?;
+        contract::check(package.entry(), name, manifest.sdk, world)?;
         let component = self.component(package)?;
-        let load = |error: wasmtime::Error| PluginError::Load {
-            plugin: name.clone(),
-            message: format!("{error:#}"),
-        };
-        let instance = self.linker.instantiate_pre(&component).map_err(load)?;
-        let instance = ModelGraphPre::new(instance).map_err(load)?;
-        Ok(WasmPlugin::new(name, instance, Arc::clone(&self.ticker), budget, log))
+        linker.instantiate_pre(&component).map_err(|error| load_error(package, &error))
     }
 
     fn component(&self, package: &PluginPackage) -> Result<Component, PluginError> {
@@ -90,6 +134,25 @@ impl WasmRuntime {
         }
         deserialize(&self.engine, &code).ok_or_else(|| load("the engine refused its own code".to_owned()))
     }
+}
+
+type Linkers = (Linker<Guest>, Linker<PolicyGuest>, Linker<QuantGuest>);
+
+/// What components of each world may import.
+fn linkers(engine: &Engine) -> wasmtime::Result<Linkers> {
+    let mut graphs = Linker::new(engine);
+    ModelGraph::add_to_linker::<_, HasSelf<_>>(&mut graphs, |guest: &mut Guest| guest)?;
+    let mut policies = Linker::new(engine);
+    types::add_to_linker::<_, HasSelf<_>>(&mut policies, |guest: &mut PolicyGuest| guest)?;
+    SamplingPolicy::add_to_linker::<_, HasSelf<_>>(&mut policies, |guest: &mut PolicyGuest| guest)?;
+    let mut quants = Linker::new(engine);
+    types::add_to_linker::<_, HasSelf<_>>(&mut quants, |guest: &mut QuantGuest| guest)?;
+    QuantProfile::add_to_linker::<_, HasSelf<_>>(&mut quants, |guest: &mut QuantGuest| guest)?;
+    Ok((graphs, policies, quants))
+}
+
+fn load_error(package: &PluginPackage, error: &wasmtime::Error) -> PluginError {
+    PluginError::Load { plugin: package.name().clone(), message: format!("{error:#}") }
 }
 
 /// Epochs stop a guest at its deadline; canonical NaNs keep what a guest computes the same on every machine.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
-use crate::{deny, plugins, tests_run};
+use crate::{deny, mlx, plugins, tests_run};
 
 const APPLE: &str = "aarch64-apple-darwin";
 
@@ -57,7 +57,8 @@ fn check_apple(workspace: &Workspace) -> Outcome {
         eprintln!("   left out: {name}, for {} builds C code", because.join(", "));
     }
     let mut check = workspace.cargo(["check", "--release", "--target", APPLE]);
-    workspace::run(check.args(plain.iter().flat_map(|name| ["--package", name])))
+    workspace::run(check.args(plain.iter().flat_map(|name| ["--package", name])))?;
+    mlx::apple_check(workspace)
 }
 
 /// The crates of the workspace, by whether a C compiler takes part in building them.

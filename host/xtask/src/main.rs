@@ -6,6 +6,7 @@
 mod bench;
 mod ci;
 mod deny;
+mod mlx;
 mod plugins;
 mod tests_run;
 mod try_it;
@@ -37,6 +38,7 @@ enum Command {
     Plugins(plugins::Arguments),
     Deny(deny::Arguments),
     Bench(bench::Arguments),
+    Mlx(mlx::Arguments),
 }
 
 fn main() -> ExitCode {
@@ -58,6 +60,7 @@ fn run(command: Command) -> Outcome {
         Command::Plugins(arguments) => plugins::run(&workspace, &arguments),
         Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
+        Command::Mlx(arguments) => mlx::run(&workspace, &arguments),
     }
 }
 

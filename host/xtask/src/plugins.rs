@@ -4,6 +4,7 @@
 //! target/plugins/ID/plugin.toml     the manifest, as it is
 //! target/plugins/ID/plugin.wasm     the entry that the manifest names: a validated component, or Lua scripts
 //! target/profiles/*.toml            the profiles
+//! target/profiles/quant/*.toml      the quantisation rules
 //! ```
 
 use std::fs;
@@ -163,12 +164,20 @@ fn copy_profiles(workspace: &Workspace) -> Outcome {
     if out.exists() {
         fs::remove_dir_all(&out).map_err(|error| Failure::io("delete", &out, &error))?;
     }
-    let is_profile = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml");
-    let profiles: Vec<PathBuf> =
-        workspace::entries(&workspace.root.join("profiles"))?.into_iter().filter(is_profile).collect();
-    for path in &profiles {
-        workspace::write(&out.join(path.file_name().unwrap_or_default()), workspace::read(path)?.as_bytes())?;
-    }
-    eprintln!("   {} profiles in {}", profiles.len(), out.display());
+    let is_toml = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "toml");
+    let copy = |from: PathBuf, to: &Path| {
+        let files: Vec<PathBuf> = workspace::entries(&from)?.into_iter().filter(is_toml).collect();
+        for path in &files {
+            workspace::write(
+                &to.join(path.file_name().unwrap_or_default()),
+                workspace::read(path)?.as_bytes(),
+            )?;
+        }
+        Ok(files.len())
+    };
+    let profiles = copy(workspace.root.join("profiles"), &out)?;
+    let rules = copy(workspace.root.join("profiles/quant"), &out.join("quant"))?;
+    copy(workspace.root.join("profiles/pipelines"), &out.join("pipelines"))?;
+    eprintln!("   {profiles} profiles and {rules} sets of quantisation rules in {}", out.display());
     Ok(())
 }

@@ -57,6 +57,13 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
+/// The folder with both models where an earlier run has left it.
+pub(crate) fn models(workspace: &Workspace) -> Option<PathBuf> {
+    let folder = workspace.target.join("test-models");
+    let set = std::env::var_os("TENON_TEST_MODELS").map(PathBuf::from);
+    set.or_else(|| MODELS.iter().all(|(_, file)| folder.join(file).exists()).then_some(folder))
+}
+
 /// Fetches both models and gives a folder that holds them side by side.
 fn fetch_models(workspace: &Workspace) -> Outcome<PathBuf> {
     say("models: fetching the two test models into the cache (335 MiB, once)");

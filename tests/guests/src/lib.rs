@@ -3,9 +3,12 @@
 mod core_guest;
 mod fixtures;
 mod packages;
+mod policies;
 
 pub use core_guest::{API_SECTION, core_guest};
 pub use fixtures::{fixture_catalogue, fixture_config, gemma3_catalogue, llama_catalogue};
 pub use packages::{
-    lua_package, lua_script, manifest, misbehave_lua, misbehave_wasm, wasm_package, wasm_plugin, workspace,
+    lua_package, lua_script, lua_script_of, manifest, misbehave_lua, misbehave_policy_lua,
+    misbehave_policy_wasm, misbehave_wasm, wasm_package, wasm_plugin, workspace,
 };
+pub use policies::{Loop, Numbers, Row, logits, numbers};

@@ -15,10 +15,15 @@ pub fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the workspace exists")
 }
 
-/// A manifest for a guest of these suites.
+/// A manifest for a guest of these suites that builds a graph.
 pub fn manifest(id: &str, runtime: &str) -> String {
+    manifest_of("model-graph", id, runtime)
+}
+
+/// A manifest for a guest of these suites.
+pub(crate) fn manifest_of(kind: &str, id: &str, runtime: &str) -> String {
     format!(
-        "id = \"{id}\"\nversion = \"1.0.0\"\nkind = \"model-graph\"\nruntime = \"{runtime}\"\n\
+        "id = \"{id}\"\nversion = \"1.0.0\"\nkind = \"{kind}\"\nruntime = \"{runtime}\"\n\
          entry = \"plugin.{runtime}\"\nsdk = \"0.1\"\n"
     )
 }
@@ -32,6 +37,13 @@ pub fn lua_package(folder: &str) -> PluginPackage {
 pub fn lua_script(source: &str) -> PluginPackage {
     let bytes = source.as_bytes().to_vec();
     PluginPackage::from_parts(&manifest("script", "lua"), bytes, Path::new("script"))
+        .expect("a good manifest")
+}
+
+/// A package of one script of this kind.
+pub fn lua_script_of(kind: &str, source: &str) -> PluginPackage {
+    let bytes = source.as_bytes().to_vec();
+    PluginPackage::from_parts(&manifest_of(kind, "script", "lua"), bytes, Path::new("script"))
         .expect("a good manifest")
 }
 
@@ -51,6 +63,19 @@ pub fn misbehave_lua() -> PluginPackage {
     let source = fs::read(&path).expect("the script is beside the crate");
     PluginPackage::from_parts(&manifest("misbehave", "lua"), source, Path::new("misbehave"))
         .expect("a good manifest")
+}
+
+/// The policy that misbehaves on demand, in Rust.
+pub fn misbehave_policy_wasm() -> PluginPackage {
+    from_crate("misbehave-policy", &workspace().join("tests/guests/misbehave-policy"))
+}
+
+/// The policy that misbehaves on demand, in Lua.
+pub fn misbehave_policy_lua() -> PluginPackage {
+    let path = workspace().join("tests/guests/misbehave-policy/misbehave.lua");
+    let source = fs::read(&path).expect("the script is beside the crate");
+    let manifest = manifest_of("sampling-policy", "misbehave-policy", "lua");
+    PluginPackage::from_parts(&manifest, source, Path::new("misbehave-policy")).expect("a good manifest")
 }
 
 /// Opens a component with the default budget on an engine that all tests of a process share.
@@ -82,7 +107,7 @@ fn component_of(name: &str) -> Vec<u8> {
     assert!(status.is_ok_and(|status| status.success()), "building `{name}` for {target} failed");
     let folder =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
-    let path = folder.join(target).join("plugin").join(format!("{name}.wasm"));
+    let path = folder.join(target).join("plugin").join(format!("{}.wasm", name.replace('-', "_")));
     let component = encode(&fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     built.insert(name.to_owned(), component.clone());
     component

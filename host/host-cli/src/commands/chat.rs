@@ -22,6 +22,7 @@ use crate::exit::Exit;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::open::{Opened, open};
+use crate::policy::RequestPolicy;
 use crate::prompt::{chat_ids, conversation};
 use crate::sampling;
 
@@ -40,15 +41,27 @@ Ctrl-C ends an answer. A line that ends with \\ goes on in the next.";
 pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
     let host = Host::load(folders)?;
-    let Opened { composition, tokenizer, mut engine } = open(&host, &args.model, &args.compose)?;
+    let Opened { composition, tokenizer, mut engine, policy } = open(&host, &args.model, &args.compose)?;
     // Refused now, not after the first message.
     tokenizer.chat_template()?;
     sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
+    if let Some(policy) = &policy {
+        policy.open(&composition)?;
+    }
     let system = args.system.clone().or_else(|| composition.serve().system.clone());
     let session = engine.open_session();
     let history = history_file(&host);
-    let mut chat =
-        Chat { args, composition, tokenizer, engine, session, interrupt, system, messages: Vec::new() };
+    let mut chat = Chat {
+        args,
+        composition,
+        tokenizer,
+        engine,
+        policy,
+        session,
+        interrupt,
+        system,
+        messages: Vec::new(),
+    };
     let mut editor = editor(&history)?;
     let outcome = chat.talk(&mut editor);
     keep_history(&mut editor, &history);
@@ -61,6 +74,7 @@ struct Chat<'a> {
     composition: Composition,
     tokenizer: Arc<Tokenizer>,
     engine: Engine,
+    policy: Option<RequestPolicy>,
     session: SessionId,
     interrupt: Interrupt,
     system: Option<String>,
@@ -171,6 +185,7 @@ impl Chat<'_> {
         let request = Request {
             stop_token_ids: self.tokenizer.stop_ids().to_vec(),
             session: Some(self.session),
+            policy: self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose()?,
             cancel: cancel.clone(),
             ..Request::new(
                 prompt_ids,

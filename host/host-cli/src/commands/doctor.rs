@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::Command;
 
 use host_core::Reported as _;
-use host_device::Device as _;
+use host_device::Device;
 use host_plugins::PluginFolder;
 use serde::Serialize;
 use serde_json::json;
@@ -24,6 +24,8 @@ struct Findings {
     target: String,
     threads: usize,
     devices: Vec<DeviceLine>,
+    /// Devices that other builds have, and why this one has not.
+    absent_devices: Vec<(&'static str, &'static str)>,
     plugin_folders: Vec<String>,
     plugins: Vec<PluginLine>,
     profile_folders: Vec<String>,
@@ -39,6 +41,17 @@ struct Findings {
 struct DeviceLine {
     id: &'static str,
     capabilities: Vec<(&'static str, String)>,
+}
+
+impl DeviceLine {
+    fn of(device: &dyn Device) -> Self {
+        let capabilities = device.capabilities().into_iter().map(|found| (found.name, found.value));
+        DeviceLine { id: device.id(), capabilities: capabilities.collect() }
+    }
+}
+
+fn absent_devices() -> Vec<(&'static str, &'static str)> {
+    host_mlx::absence().map(|why| (host_mlx::DEVICE_ID, why)).into_iter().collect()
 }
 
 #[derive(Debug, Serialize)]
@@ -66,6 +79,9 @@ struct ToolLine {
 }
 
 pub(crate) fn run(folders: &FolderArgs, args: &DoctorArgs) -> Result<Exit, Failure> {
+    if args.metal {
+        return prove_kernels();
+    }
     let host = Host::load(folders)?;
     let findings = findings(&host);
     if args.json {
@@ -79,6 +95,44 @@ pub(crate) fn run(folders: &FolderArgs, args: &DoctorArgs) -> Result<Exit, Failu
     Ok(if host.plugins.problems().is_empty() { Exit::Done } else { Exit::Failed })
 }
 
+/// Runs every kernel's cases on the GPU and prints a report to paste into an issue.
+#[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
+fn prove_kernels() -> Result<Exit, Failure> {
+    let device = host_mlx::MlxDevice::new();
+    let mut lines = vec![format!(
+        "tenon {} on {} {}: kernels on {}",
+        env!("CARGO_PKG_VERSION"),
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+        device.backend()
+    )];
+    lines.extend(device.capabilities().iter().map(|found| format!("  {:<9} {}", found.name, found.value)));
+    let proofs = device.prove_kernels();
+    for proof in &proofs {
+        let (verdict, allowed) = (if proof.holds() { "ok    " } else { "FAILED" }, proof.tolerance);
+        let found = match &proof.difference {
+            Ok(difference) => format!("{difference:.1e} of {allowed:.1e}"),
+            Err(said) => said.clone(),
+        };
+        lines.push(format!("{verdict} {:<17} {:<36} {found}", proof.kernel, proof.case));
+    }
+    let n_good = proofs.iter().filter(|proof| proof.holds()).count();
+    lines.push(if proofs.is_empty() {
+        "nothing was run: MLX has no GPU here".to_owned()
+    } else {
+        format!("{n_good} of {} cases agree", proofs.len())
+    });
+    print(&(lines.join("\n") + "\n"))?;
+    Ok(if !proofs.is_empty() && n_good == proofs.len() { Exit::Done } else { Exit::Failed })
+}
+
+#[cfg(not(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64"))))]
+fn prove_kernels() -> Result<Exit, Failure> {
+    let why = host_mlx::absence().unwrap_or("it has none");
+    print(&format!("nothing was run: this build has no MLX device; {why}\n"))?;
+    Ok(Exit::Failed)
+}
+
 fn findings(host: &Host) -> Findings {
     let python = host.settings.python.clone();
     let paths = |dirs: &[std::path::PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect();
@@ -86,15 +140,8 @@ fn findings(host: &Host) -> Findings {
         version: env!("CARGO_PKG_VERSION"),
         target: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
         threads: n_threads(),
-        devices: vec![DeviceLine {
-            id: host.device.id(),
-            capabilities: host
-                .device
-                .capabilities()
-                .into_iter()
-                .map(|found| (found.name, found.value))
-                .collect(),
-        }],
+        devices: host.devices.iter().map(|device| DeviceLine::of(device.as_ref())).collect(),
+        absent_devices: absent_devices(),
         plugin_folders: paths(&host.plugin_dirs),
         plugins: plugins(&host.plugins),
         profile_folders: paths(&host.profile_dirs),
@@ -162,6 +209,7 @@ fn text(found: &Findings, folder: &PluginFolder) -> String {
         lines.push(format!("device     {}", device.id));
         lines.extend(device.capabilities.iter().map(|(name, value)| format!("           {name:<9} {value}")));
     }
+    lines.extend(found.absent_devices.iter().map(|(id, why)| format!("no device  {id}: {why}")));
     lines.extend(found.plugin_folders.iter().map(|dir| format!("plugins    {dir}")));
     for plugin in &found.plugins {
         let PluginLine { id, version, runtime, digest, .. } = plugin;

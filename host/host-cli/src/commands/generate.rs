@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::{Printer, print_json};
 use crate::answer::{Answer, answer};
 use crate::args::{FolderArgs, GenerateArgs};
+use crate::constraint;
 use crate::draw::Style;
 use crate::error::Failure;
 use crate::exit::Exit;
@@ -26,15 +27,20 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let interrupt = Interrupt::watch()?;
     let prompt = Prompt::of(args)?;
     let host = Host::load(folders)?;
-    let Opened { composition, tokenizer, mut engine } = open(&host, &args.model, &args.compose)?;
+    let opened_model = open(&host, &args.model, &args.compose)?;
+    let policy = opened_model.open_policy()?;
+    let Opened { composition, tokenizer, mut engine, .. } = opened_model;
     let opened = started.elapsed();
     let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
     let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
+    let grammar = constraint::grammar(args, &tokenizer, engine.executable().n_vocab())?;
     let cancel = CancelFlag::new();
     let request = Request {
+        constraint: grammar,
         stop_token_ids: tokenizer.stop_ids().to_vec(),
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
+        policy,
         cancel: cancel.clone(),
         ..Request::new(
             prompt_ids.clone(),

@@ -9,6 +9,8 @@ pub(crate) mod generate;
 pub(crate) mod graph;
 pub(crate) mod import;
 pub(crate) mod models;
+pub(crate) mod quantize;
+pub(crate) mod run;
 
 use std::io::{self, Write};
 use std::ops::ControlFlow;
@@ -43,6 +45,7 @@ pub(crate) fn print_json(value: &Value) -> Result<Exit, Failure> {
 #[derive(Debug, Default)]
 pub(crate) struct Printer {
     error: Option<io::Error>,
+    has_text: bool,
     ends_with_newline: bool,
 }
 
@@ -57,8 +60,16 @@ impl Printer {
             self.error = Some(error);
             return ControlFlow::Break(());
         }
+        self.has_text |= !piece.is_empty();
         self.ends_with_newline = piece.ends_with('\n');
         ControlFlow::Continue(())
+    }
+
+    /// Begins a new line where text stands in the last one.
+    pub(crate) fn end_line(&mut self) {
+        if self.has_text && !self.ends_with_newline {
+            let _ = self.say("\n");
+        }
     }
 
     /// Ends the last line.

@@ -26,6 +26,8 @@ pub enum FinishReason {
     Length,
     /// The caller cancelled.
     Cancelled,
+    /// A sampling policy ended it, for the reason that it gave.
+    Policy(String),
     /// The row failed; the error was reported on its own.
     Error,
 }

@@ -8,7 +8,7 @@ use host_graph::{
 };
 use host_weights::FloatMode;
 
-use super::support::{Folder, Model, as_logits, check, options, run_every_way};
+use super::support::{Folder, Model, SMALLEST_GROUP, as_logits, check, options, run_every_way};
 
 /// A value of the given shape and its activation, from a linear of the embedding.
 fn part(b: &mut GraphBuilder, x: Value, name: &str, shape: &[usize]) -> Result<Value, BuildError> {
@@ -271,8 +271,8 @@ fn expert_models() -> Vec<(&'static str, &'static str, Model)> {
         ("float32", "", |folder, name, shape| folder.dense(name, DType::F32, shape)),
         ("bfloat16", "", |folder, name, shape| folder.dense(name, DType::BF16, shape)),
         ("4 bits", ".weight", |folder, name, shape| folder.affine(name, shape, 4, 32, DType::F16)),
-        ("6 bits in groups of 16", ".weight", |folder, name, shape| {
-            folder.affine(name, shape, 6, 16, DType::BF16)
+        ("6 bits in the smallest groups", ".weight", |folder, name, shape| {
+            folder.affine(name, shape, 6, SMALLEST_GROUP, DType::BF16)
         }),
         ("mxfp4", ".weight", |folder, name, shape| folder.float_groups(name, shape, FloatMode::Mxfp4)),
     ];

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{KvDtype, Predicate, Profile, SamplingDefaults};
+use super::{KvDtype, Predicate, Profile, Quant, SamplingDefaults};
 use host_core::Numeric;
 
 /// A value that its type admits and its meaning does not.
@@ -93,7 +93,10 @@ impl Faults {
         }
         compose.loader.0.iter().for_each(|name| self.name(&["compose", "loader"], name));
         self.unique(&["compose", "loader"], &compose.loader.0);
-        self.name(&["compose", "quant"], &compose.quant);
+        match &compose.quant {
+            Quant::Named(name) => self.name(&["compose", "quant"], name),
+            Quant::Scheme(id) => self.name(&["compose", "quant", "scheme"], id),
+        }
         self.name(&["compose", "loop"], &compose.loop_);
         self.name(&["compose", "device"], &compose.device);
         profile.kernels.require.iter().for_each(|name| self.name(&["kernels", "require"], name));
@@ -120,7 +123,7 @@ impl Faults {
 
     fn sampling(&mut self, profile: &Profile) {
         // The seed has no range; it belongs to the request.
-        let error = match &profile.sampling {
+        let error = match &profile.sampling.defaults {
             SamplingDefaults::Flat(settings) => settings.check().err(),
             SamplingDefaults::Chain(samplers) => samplers.iter().find_map(|sampler| sampler.check().err()),
         };

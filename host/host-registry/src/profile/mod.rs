@@ -17,9 +17,9 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
-pub use sampling::SamplingDefaults;
+pub use sampling::{PolicyRef, SamplingDefaults, SamplingTable};
 pub(crate) use sampling::{flat_values, line};
-pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
+pub use values::{Bytes, ContextTokens, KvDtype, Names, Quant, Sha256Digest, Threads};
 
 /// The schema version that this build reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -46,8 +46,8 @@ pub struct Profile {
     pub kv: Kv,
     /// Kernels it will not do without.
     pub kernels: Kernels,
-    /// The sampling settings of a request that gives none.
-    pub sampling: SamplingDefaults,
+    /// The sampling settings of a request that gives none, and the policy of every request.
+    pub sampling: SamplingTable,
     /// What else a request that says nothing gets.
     pub serve: Serve,
     /// How much it may use.
@@ -73,8 +73,9 @@ pub struct Compose {
     pub graph: PluginRef,
     /// How the checkpoint may be stored: `safetensors`, `gguf`, or a list.
     pub loader: Names,
-    /// What becomes of the weights: `as-published` keeps them as they are.
-    pub quant: String,
+    /// What becomes of the weights: `as-published` keeps them as they are, `{ scheme = "uniform-4bit" }`
+    /// quantises them as the rules of that name say while they are loaded.
+    pub quant: Quant,
     /// The decoding loop.
     #[serde(rename = "loop")]
     pub loop_: String,

@@ -1,12 +1,79 @@
-//! `[sampling]` of a profile: the flat keys, every one of them, or `chain` alone.
+//! `[sampling]` of a profile: the flat keys, every one of them, or `chain` in their place; and a policy beside them.
+
+use std::fmt;
 
 use host_core::{Breaker, Sampler, SamplingChain, SamplingSettings};
+use host_plugins::Right;
+use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The sampling of a request that says nothing of it.
+use super::{PluginRef, Sha256Digest};
+
+/// The whole table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Keys", into = "Keys")]
+pub struct SamplingTable {
+    /// The flat keys or the chain.
+    pub defaults: SamplingDefaults,
+    /// The policy that edits each step of every request; absent adds none.
+    pub policy: Option<PolicyRef>,
+}
+
+/// A sampling policy by name and version range, and what it gets:
+/// `policy = { plugin = "no-repeat", version = "^1.0", params = { ngram = 3 }, grants = [] }`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PolicyRef {
+    /// The plugin's id.
+    pub plugin: String,
+    /// The versions that will do.
+    pub version: VersionReq,
+    /// `wasm` or `lua`, where an id exists in both.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<String>,
+    /// The digest of the one build that will do.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub digest: Option<Sha256Digest>,
+    /// What it is opened with; a policy without params needs none.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub params: Map<String, Value>,
+    /// The rights that it gets: `full-logits` to read every logit; absent grants none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grants: Vec<Right>,
+}
+
+impl PolicyRef {
+    /// Any version of a plugin, as a command line names it.
+    pub fn any_version(plugin: String, params: Map<String, Value>, grants: Vec<Right>) -> Self {
+        PolicyRef { plugin, version: VersionReq::STAR, runtime: None, digest: None, params, grants }
+    }
+
+    /// The plugin alone.
+    pub fn plugin_ref(&self) -> PluginRef {
+        PluginRef {
+            plugin: self.plugin.clone(),
+            version: self.version.clone(),
+            runtime: self.runtime.clone(),
+            digest: self.digest,
+        }
+    }
+}
+
+/// `no-repeat ^1.0 {"ngram":3} grants=full-logits`.
+impl fmt::Display for PolicyRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.plugin, self.version)?;
+        if !self.params.is_empty() {
+            write!(f, " {}", Value::Object(self.params.clone()))?;
+        }
+        let grants: Vec<&str> = self.grants.iter().map(|right| right.name()).collect();
+        if grants.is_empty() { Ok(()) } else { write!(f, " grants={}", grants.join(",")) }
+    }
+}
+
+/// The sampling of a request that says nothing of it.
+#[derive(Clone, Debug, PartialEq)]
 pub enum SamplingDefaults {
     /// The flat keys, in the words of [`SamplingSettings`]; seed and logit bias are the request's.
     Flat(Box<SamplingSettings>),
@@ -55,6 +122,23 @@ macro_rules! keys {
             $(#[serde(skip_serializing_if = "Option::is_none")] $key: Option<$type>,)+
             #[serde(skip_serializing_if = "Option::is_none")]
             chain: Option<Vec<Sampler>>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            policy: Option<PolicyRef>,
+        }
+
+        impl TryFrom<Keys> for SamplingTable {
+            type Error = String;
+
+            fn try_from(mut keys: Keys) -> Result<Self, String> {
+                let policy = keys.policy.take();
+                Ok(SamplingTable { defaults: keys.try_into()?, policy })
+            }
+        }
+
+        impl From<SamplingTable> for Keys {
+            fn from(table: SamplingTable) -> Keys {
+                Keys { policy: table.policy, ..table.defaults.into() }
+            }
         }
 
         impl TryFrom<Keys> for SamplingDefaults {
@@ -80,7 +164,7 @@ macro_rules! keys {
                 match sampling {
                     SamplingDefaults::Flat(settings) => {
                         let SamplingSettings { $($key,)+ .. } = *settings;
-                        Keys { $($key: Some($key),)+ chain: None }
+                        Keys { $($key: Some($key),)+ ..Keys::default() }
                     }
                     SamplingDefaults::Chain(samplers) => Keys { chain: Some(samplers), ..Keys::default() },
                 }

@@ -134,6 +134,7 @@ pub(super) fn host() -> Parts {
         }],
         loaders: vec!["safetensors".to_owned(), "gguf".to_owned()],
         quants: vec!["as-published".to_owned()],
+        schemes: Vec::new(),
         loops: vec!["autoregressive".to_owned()],
     }
 }

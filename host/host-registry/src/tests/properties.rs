@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 
 use host_core::{Breaker, Numeric, Sampler, SamplingSettings};
+use host_plugins::Right;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE};
 use crate::{
     Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
-    Predicate, Profile, ProfileSet, SamplingDefaults, Serve, Sha256Digest, Source, Threads,
+    PolicyRef, Predicate, Profile, ProfileSet, Quant, SamplingDefaults, SamplingTable, Serve, Sha256Digest,
+    Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -91,7 +93,7 @@ fn compose() -> impl Strategy<Value = Compose> {
         |(graph, loader, quant, loop_, device, numeric)| Compose {
             graph,
             loader,
-            quant,
+            quant: if quant.len() % 2 == 0 { Quant::Named(quant) } else { Quant::Scheme(quant) },
             loop_,
             device,
             numeric,
@@ -106,7 +108,7 @@ fn kv() -> impl Strategy<Value = Kv> {
     (name(), prop_oneof![name().prop_map(KvDtype::Any), by]).prop_map(|(kind, dtype)| Kv { kind, dtype })
 }
 
-fn sampling() -> impl Strategy<Value = SamplingDefaults> {
+fn sampling() -> impl Strategy<Value = SamplingTable> {
     let flat = (0f32..5.0, any::<u32>(), 0.001f32..=1.0, 0f32..=1.0, 0.001f32..9.0, any::<u32>()).prop_map(
         |(temperature, top_k, top_p, min_p, penalty, context_tokens)| {
             SamplingDefaults::Flat(Box::new(SamplingSettings {
@@ -130,7 +132,19 @@ fn sampling() -> impl Strategy<Value = SamplingDefaults> {
         (-9f32..9.0, any::<u32>()).prop_map(|(number, id)| Sampler::LogitBias { bias: vec![(id, number)] }),
         Just(Sampler::HlgOetf),
     ];
-    prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)]
+    let defaults = prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)];
+    let policy = prop::option::of(("[a-z]{1,8}", prop::collection::vec(Just(Right::FullLogits), 0..2)));
+    let policy = policy.prop_map(|policy| {
+        policy.map(|(plugin, grants)| PolicyRef {
+            plugin,
+            version: "^1.2".parse().expect("a range"),
+            runtime: None,
+            digest: None,
+            params: [("n".to_owned(), 3.into())].into_iter().collect(),
+            grants,
+        })
+    });
+    (defaults, policy).prop_map(|(defaults, policy)| SamplingTable { defaults, policy })
 }
 
 fn limits() -> impl Strategy<Value = Limits> {

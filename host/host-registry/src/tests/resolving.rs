@@ -1,13 +1,13 @@
 //! Resolution: exactly what is named, or every reason why not.
 
-use host_core::Numeric;
+use host_core::{Numeric, Reported};
 use host_device::KvStorage;
-use host_plugins::{Kind, Runtime};
+use host_plugins::{Kind, Right, Runtime};
 use serde_json::json;
 
 use super::{config, host, model, plugin, profile, registry, table};
 use crate::{
-    Bytes, Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, Refusal, Registry,
+    Bytes, Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, PolicyRef, Refusal, Registry,
     Sha256Digest, Threads,
 };
 
@@ -28,6 +28,50 @@ fn what_is_named_is_composed() {
     assert_eq!((options.max_sequences, options.max_step_tokens), (4, 64));
     assert_eq!(options.memory_bytes, Some(1 << 30));
     assert_eq!(composition.sampling().with_seed(3).seed, 3);
+}
+
+const POLICY: &str =
+    "policy = { plugin = \"ban\", version = \"^1.0\", params = { n = 3 }, grants = [\"full-logits\"] }";
+
+/// A host that has `ban`, and the profile that names it.
+fn with_policy(kind: Kind) -> (Parts, String) {
+    let mut parts = host();
+    parts.plugins.push(PluginFacts { kind, ..plugin("ban", "1.2.0") });
+    (parts, format!("[sampling]\n{POLICY}"))
+}
+
+#[test]
+fn a_policy_is_resolved_like_the_graph_plugin() {
+    let (parts, edit) = with_policy(Kind::SamplingPolicy);
+    let composition = resolve(&[("[sampling]", &edit)], parts, &Overrides::default()).unwrap();
+    let policy = composition.policy().expect("the profile names one");
+    assert_eq!(policy.plugin.title(), "ban 1.2.0 (wasm)");
+    assert_eq!(json!(policy.params), json!({ "n": 3 }));
+    assert!(policy.grants.has(Right::FullLogits));
+    let text = composition.canonical_text();
+    assert!(text.contains("\npolicy \"ban\" 1.2.0 wasm "), "{text}");
+    assert!(text.contains("sampling.policy \"ban ^1.0 {\\\"n\\\":3} grants=full-logits\""), "{text}");
+    let without = resolve(&[], host(), &Overrides::default()).unwrap();
+    assert_eq!(without.policy(), None);
+    assert_ne!(without.hash(), composition.hash());
+}
+
+#[test]
+fn a_policy_of_another_kind_or_none_at_all_is_refused() {
+    let code = |parts: Parts, edit: &str, overrides: &Overrides| {
+        resolve(&[("[sampling]", edit)], parts, overrides).unwrap_err().report()
+    };
+    let (parts, edit) = with_policy(Kind::ModelGraph);
+    let report = code(parts, &edit, &Overrides::default());
+    assert_eq!(report.code, "registry.plugin-kind");
+    assert_eq!(report.expected.as_deref(), Some("a plugin of kind sampling-policy"));
+    assert!(report.place.is_some_and(|place| place.line.is_some()));
+    let none = Overrides::default();
+    assert_eq!(code(host(), &edit, &none).code, "registry.plugin-missing");
+    let wanted = PolicyRef::any_version("llama".to_owned(), serde_json::Map::new(), Vec::new());
+    let flag = Overrides { policy: Some(wanted), ..none };
+    let report = code(host(), "[sampling]", &flag);
+    assert_eq!((report.code, report.place), ("registry.plugin-kind", None));
 }
 
 #[test]

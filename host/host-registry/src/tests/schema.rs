@@ -143,7 +143,7 @@ fn a_chain_takes_the_place_of_the_flat_keys() {
         "chain = [{ sampler = \"temperature\", temperature = 0.7 }, { sampler = \"min_p\", p = 0.05, min_keep = 1 }]",
     );
     let set = ProfileSet::from_texts([(FILE.to_owned(), text)]).expect("a sound profile");
-    let sampling = &set.by_id("tiny").expect("it is there").profile().sampling;
+    let sampling = &set.by_id("tiny").expect("it is there").profile().sampling.defaults;
     assert_eq!(
         sampling.with_seed(3).samplers,
         [Sampler::Temperature { temperature: 0.7 }, Sampler::MinP { p: 0.05, min_keep: 1 }]

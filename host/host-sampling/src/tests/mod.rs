@@ -1,6 +1,8 @@
 //! Chains over small rows.
 
 mod draws;
+mod edits;
+mod plain;
 
 use host_core::SamplingChain;
 use host_device::Logits;

@@ -101,6 +101,15 @@ impl<'a> AffineTensor<'a> {
         }
     }
 
+    /// Codes, scales and biases as MLX packs them, where the file stores them so; scales and biases have the
+    /// dtype [`AffineTensor::scale_dtype`], codes are little-endian 32-bit words.
+    pub fn packed(&self) -> Option<[&[u8]; 3]> {
+        match &self.source {
+            Source::Triple(triple) => Some([&triple.codes, &triple.scales, &triple.biases]),
+            Source::Blocks { .. } => None,
+        }
+    }
+
     /// Unpacks one row: a code an element, and a scale and a bias a group, all exact.
     ///
     /// `biases` is filled whatever [`AffineTensor::offset`] says: zero points are powers of two, so that

@@ -50,6 +50,11 @@ impl<'a> FloatGroupsTensor<'a> {
         self.cols() / self.group_size()
     }
 
+    /// The packed codes (little-endian 32-bit words) and the stored scales, of all rows.
+    pub fn packed(&self) -> [&[u8]; 2] {
+        [&self.codes, &self.scales]
+    }
+
     /// The number that each code stands for, before the scale: 16 of them ([`E2M1`]) or 256 ([`E4M3`]).
     pub fn values(&self) -> &'static [f32] {
         match self.mode {

@@ -25,7 +25,7 @@ pub(crate) use affine::Triple;
 pub(crate) use bytes::Bytes;
 pub(crate) use dense::Shift;
 pub(crate) use order::RowOrder;
-pub(crate) use packed::pack_row;
+pub use packed::pack_row;
 
 /// A tensor of a checkpoint, by its encoding.
 #[derive(Clone, Debug)]

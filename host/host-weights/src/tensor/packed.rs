@@ -37,7 +37,7 @@ fn spread<const BITS: usize>(word: u64) -> u64 {
 }
 
 /// Packs a row of codes into `packed`; the inverse of [`unpack_row`]. Each code fits `bits`.
-pub(crate) fn pack_row(bits: u8, codes: &[u8], packed: &mut [u8]) {
+pub fn pack_row(bits: u8, codes: &[u8], packed: &mut [u8]) {
     let bits = usize::from(bits);
     for (eight, bytes) in codes.as_chunks::<8>().0.iter().zip(packed.chunks_exact_mut(bits)) {
         let word =

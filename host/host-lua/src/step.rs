@@ -1,0 +1,203 @@
+//! The step and the vocabulary as a script sees them.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use host_core::Sampler;
+use host_plugins::{PolicyStep, PolicyVocabulary, StepRefusal};
+use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
+use serde_json::{Map, Value as Json};
+
+use crate::args::{Args, as_text, as_whole, list_of};
+use crate::fault::{Raised, calling_place};
+
+/// The step of a request's guest.
+pub(crate) type SharedStep = Arc<Mutex<PolicyStep>>;
+
+/// `step` in `policy:step(step)`.
+#[derive(Clone)]
+pub(crate) struct Step(pub(crate) SharedStep);
+
+/// `vocabulary` in `open(params, vocabulary)`.
+pub(crate) struct Vocabulary {
+    pub(crate) of_model: Arc<dyn PolicyVocabulary>,
+    pub(crate) step: SharedStep,
+}
+
+/// The step is as good after a panic elsewhere as before.
+pub(crate) fn lock(step: &SharedStep) -> MutexGuard<'_, PolicyStep> {
+    step.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Writes a log line, or ends the run when the budget for log text is spent.
+pub(crate) fn log(step: &SharedStep, line: &str) -> Result<()> {
+    if lock(step).log(line) { Ok(()) } else { Err(Raised::Log.into_lua()) }
+}
+
+/// Raises a refusal at the calling line.
+fn refusable<T>(lua: &Lua, result: std::result::Result<T, StepRefusal>) -> Result<T> {
+    result.map_err(|refusal| match refusal {
+        StepRefusal::Limit { what: "calls in a step", .. } => Raised::Calls.into_lua(),
+        refusal => Raised::Step(refusal, calling_place(lua)).into_lua(),
+    })
+}
+
+/// Registers a method whose arguments are read through [`Args`].
+fn method<M, R>(
+    methods: &mut M,
+    name: &'static str,
+    body: impl Fn(&Lua, &mut PolicyStep, Args<'_>) -> Result<R> + Send + 'static,
+) where
+    M: UserDataMethods<Step>,
+    R: mlua::IntoLuaMulti,
+{
+    methods.add_method(name, move |lua, step, values: MultiValue| {
+        let args = Args::new(lua, name, values);
+        body(lua, &mut lock(&step.0), args)
+    });
+}
+
+impl UserData for Step {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        add_views(methods);
+        add_edits(methods);
+    }
+}
+
+fn add_views<M: UserDataMethods<Step>>(methods: &mut M) {
+    method(methods, "log", |_, step, mut args| {
+        let line = args.text("line")?;
+        args.end()?;
+        if step.log(&line) { Ok(()) } else { Err(Raised::Log.into_lua()) }
+    });
+    method(methods, "accepted", |lua, step, args| {
+        args.end()?;
+        refusable(lua, step.accepted().map(<[u32]>::to_vec))
+    });
+    method(methods, "position", |lua, step, args| {
+        args.end()?;
+        refusable(lua, step.position())
+    });
+    method(methods, "random_u32", |lua, step, args| {
+        args.end()?;
+        refusable(lua, step.random_u32())
+    });
+    method(methods, "top", |lua, step, mut args| {
+        let k = args.id("k")?;
+        args.end()?;
+        let top = refusable(lua, step.top(k))?;
+        let (ids, logits): (Vec<u32>, Vec<f32>) = top.into_iter().unzip();
+        Ok((ids, logits))
+    });
+    method(methods, "get", |lua, step, mut args| {
+        let ids = args.ids("ids")?;
+        args.end()?;
+        refusable(lua, step.get(&ids))
+    });
+    method(methods, "entropy", |lua, step, args| {
+        args.end()?;
+        refusable(lua, step.entropy())
+    });
+}
+
+fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
+    method(methods, "allow_runs", |lua, step, mut args| {
+        let runs = args.list("runs", "a list of pairs {start, end}", as_run)?;
+        args.end()?;
+        refusable(lua, step.allow_runs(&runs))
+    });
+    method(methods, "allow_words", |lua, step, mut args| {
+        let words = args.ids("words")?;
+        args.end()?;
+        refusable(lua, step.allow_words(words))
+    });
+    method(methods, "bias", |lua, step, mut args| {
+        let ids = args.ids("ids")?;
+        let values = args.list("values", "a list of numbers", crate::args::as_f32)?;
+        args.end()?;
+        refusable(lua, step.bias(&ids, &values))
+    });
+    method(methods, "force", |lua, step, mut args| {
+        let ids = args.ids("ids")?;
+        args.end()?;
+        refusable(lua, step.force(&ids))
+    });
+    method(methods, "finish", |lua, step, mut args| {
+        let reason = args.text("reason")?;
+        args.end()?;
+        refusable(lua, step.finish(&reason))
+    });
+    method(methods, "apply", |lua, step, mut args| {
+        let name = args.text("sampler")?;
+        let options = args.any();
+        args.end()?;
+        refusable(lua, step.apply(native(lua, name, &options)?))
+    });
+}
+
+/// The native sampler of that name, with its parameters as profiles name them.
+fn native(lua: &Lua, name: String, options: &mlua::Value) -> Result<Sampler> {
+    let wrong =
+        |message: String| Raised::Argument(format!("apply: {message}"), calling_place(lua)).into_lua();
+    let mut object = match options {
+        mlua::Value::Nil => Map::new(),
+        mlua::Value::Table(table) => parameters(table).map_err(wrong)?,
+        other => return Err(wrong(format!("`options` is a {}, expected a table", other.type_name()))),
+    };
+    object.insert("sampler".to_owned(), Json::String(name));
+    serde_json::from_value(Json::Object(object)).map_err(|error| wrong(error.to_string()))
+}
+
+fn parameters(table: &mlua::Table) -> std::result::Result<Map<String, Json>, String> {
+    let mut object = Map::new();
+    for pair in table.pairs::<mlua::Value, mlua::Value>() {
+        let (key, value) = pair.map_err(|error| error.to_string())?;
+        let key = as_text(&key).ok_or("a parameter has no name")?;
+        let value =
+            parameter(&value).ok_or_else(|| format!("`{key}` is neither a number nor a list of numbers"))?;
+        object.insert(key, value);
+    }
+    Ok(object)
+}
+
+/// A number or a list of numbers; whole ones stay whole, for counts.
+fn parameter(value: &mlua::Value) -> Option<Json> {
+    match value {
+        mlua::Value::Table(_) => Some(Json::Array(list_of(value, parameter)?)),
+        number => match as_whole(number) {
+            Some(whole) => Some(Json::from(whole)),
+            None => crate::args::as_number(number).map(Json::from),
+        },
+    }
+}
+
+fn as_run(value: &mlua::Value) -> Option<(u32, u32)> {
+    match list_of(value, crate::args::as_id)?[..] {
+        [start, end] => Some((start, end)),
+        _ => None,
+    }
+}
+
+impl UserData for Vocabulary {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("n_vocab", |lua, vocabulary, values: MultiValue| {
+            Args::new(lua, "n_vocab", values).end()?;
+            Ok(vocabulary.of_model.n_vocab())
+        });
+        methods.add_method("eos_ids", |lua, vocabulary, values: MultiValue| {
+            Args::new(lua, "eos_ids", values).end()?;
+            Ok(vocabulary.of_model.eos_ids())
+        });
+        methods.add_method("token_bytes", |lua, vocabulary, values: MultiValue| {
+            let mut args = Args::new(lua, "token_bytes", values);
+            let id = args.id("id")?;
+            args.end()?;
+            vocabulary.of_model.token_bytes(id).map(|bytes| lua.create_string(bytes)).transpose()
+        });
+        methods.add_method("encode", |lua, vocabulary, values: MultiValue| {
+            let mut args = Args::new(lua, "encode", values);
+            let text = args.text("text")?;
+            args.end()?;
+            refusable(lua, lock(&vocabulary.step).encode(&text))
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! Sampling policies in Lua: the guide's first script, the names of the step, and what `describe` may say.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use host_core::Reported;
+use host_device::{Logits, argmax, top};
+use host_plugins::{
+    Budget, Grants, LogSink, NoVocabulary, PluginError, PluginPackage, PolicyInput, SamplingPolicy,
+};
+use host_sampling::{Edits, RowView};
+
+use crate::LuaPolicy;
+
+struct Row([f32; 3]);
+
+impl Logits for Row {
+    fn n_rows(&self) -> usize {
+        1
+    }
+
+    fn n_vocab(&self) -> usize {
+        3
+    }
+
+    fn read(&self, _: usize, out: &mut Vec<f32>) {
+        *out = self.0.to_vec();
+    }
+
+    fn argmax(&self, _: usize) -> Option<u32> {
+        argmax(&self.0)
+    }
+
+    fn top(&self, _: usize, n: usize) -> Vec<(u32, f32)> {
+        top(&self.0, n)
+    }
+}
+
+/// Three tokens.
+struct Abc;
+
+impl host_plugins::PolicyVocabulary for Abc {
+    fn n_vocab(&self) -> u32 {
+        3
+    }
+
+    fn eos_ids(&self) -> Vec<u32> {
+        vec![2]
+    }
+
+    fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        b"abc".get(id as usize).map(|byte| vec![*byte])
+    }
+
+    fn encode(&self, text: &str) -> Option<Vec<u32>> {
+        text.bytes().map(|byte| u32::from(byte).checked_sub(97).filter(|id| *id < 3)).collect()
+    }
+}
+
+fn policy(source: &str) -> LuaPolicy {
+    let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
+                    entry = \"t.lua\"\nsdk = \"0.1\"";
+    let package = PluginPackage::from_parts(manifest, source.as_bytes().to_vec(), Path::new("t")).unwrap();
+    LuaPolicy::open(&package, Budget::default(), LogSink::discard()).unwrap()
+}
+
+/// One step after the tokens 0 and 1.
+fn step(source: &str) -> Result<Edits, PluginError> {
+    let mut instance = policy(source).open("{}", Arc::new(Abc), &Grants::default())?;
+    let row = Row([1.0, 3.0, 2.0]);
+    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0, 1], position: 0, seed: 7 };
+    instance.step(&input)
+}
+
+/// The body of `step`, of a policy that reads two tokens.
+fn body(body: &str) -> Result<Edits, PluginError> {
+    step(&format!(
+        "function describe() return {{ needs = {{ top_k = 2 }} }} end\n\
+         function open(params, vocabulary)\nreturn {{ step = function(self, step)\n{body}\nend }}\nend"
+    ))
+}
+
+#[test]
+fn the_guides_first_script_is_a_policy() {
+    let guide = include_str!("../../../../plugin-sdk/README.md");
+    let source = guide.split("```lua\n").nth(1).unwrap().split("```").next().unwrap();
+    assert_eq!(step(source).unwrap(), Edits { bias: vec![(1, f32::NEG_INFINITY)], ..Edits::none() });
+}
+
+#[test]
+fn a_script_sees_step_and_vocabulary() {
+    body(
+        "local ids, logits = step:top(2)
+         assert(ids[1] == 1 and ids[2] == 2 and logits[1] == 3 and #ids == 2)
+         assert(step:position() == 0 and step:accepted()[2] == 1)
+         assert(vocabulary:n_vocab() == 3 and vocabulary:eos_ids()[1] == 2)
+         assert(vocabulary:token_bytes(0) == 'a' and vocabulary:token_bytes(3) == nil)
+         assert(vocabulary:encode('cab')[1] == 2)
+         assert(step:random_u32() ~= step:random_u32())",
+    )
+    .unwrap();
+    let expected = host_sampling::random_u32(7, 0, 0);
+    body(&format!("assert(step:random_u32() == {expected})")).unwrap();
+}
+
+#[test]
+fn refusals_name_the_authors_line() {
+    for (source, code, message) in [
+        ("step:force({ 9 })", "policy.unknown-token", "force: token 9 is beyond the vocabulary of 3"),
+        ("step:force({ 'a' })", "plugin.script-error", "force: `ids` is a table, expected a list"),
+        ("step:apply('top_p', { q = 1 })", "plugin.script-error", "apply: unknown field `q`"),
+        ("step:apply('mirostat_v2', { tau = 5, eta = 1 })", "policy.parameter", "`sampler` is mirostat_v2"),
+        ("step:apply('luck')", "plugin.script-error", "unknown variant `luck`"),
+        ("vocabulary:encode('xyz')", "policy.parameter", "`text` is \"xyz\""),
+    ] {
+        let report = body(source).unwrap_err().report();
+        assert_eq!(report.code, code, "{source}: {report}");
+        assert!(report.message.contains(message), "{source}: {report}");
+        assert_eq!(report.place.and_then(|place| place.line), Some(4), "{source}");
+    }
+}
+
+#[test]
+fn what_describe_says_is_read_strictly() {
+    for (given, message) in [
+        ("3", "it gives no table"),
+        ("{ needs = 'everything' }", "`needs` is none of"),
+        ("{ need = 'mask-only' }", "there is no `need`"),
+        ("{ supports_fork = 1 }", "`supports_fork` is not true or false"),
+    ] {
+        let source = format!("function describe() return {given} end");
+        let report = policy(&source).describe().unwrap_err().report();
+        assert_eq!(report.code, "plugin.script-error");
+        assert!(report.message.contains(message), "{report}");
+    }
+    let error = policy("").open("{}", Arc::new(NoVocabulary), &Grants::default()).unwrap_err();
+    assert_eq!(error.report().code, "plugin.missing-export");
+}
+
+/// One name for one call: in the contract, in Lua, and in the types for editors.
+#[test]
+fn contract_lua_and_stubs_have_the_same_calls_on_a_step() {
+    let wit = include_str!("../../../../plugin-sdk/wit/0.1/sampling.wit");
+    let stubs = include_str!("../../../../plugin-sdk/lua/tenon.d.luau");
+    let functions = |text: &str| -> BTreeSet<String> {
+        let names = text.lines().filter_map(|line| line.trim().split_once(": func("));
+        names.map(|(name, _)| name.replace('-', "_")).collect()
+    };
+    let in_interface = wit.split("interface policy").next().unwrap();
+    let stubbed = |class: &str| -> BTreeSet<String> {
+        let class = stubs.split(&format!("declare class {class}\n")).nth(1).unwrap();
+        let lines = class.split("\nend").next().unwrap().lines();
+        let names = lines.filter_map(|line| line.trim().strip_prefix("function "));
+        names.map(|rest| rest.split('(').next().unwrap().to_owned()).collect()
+    };
+    let mut in_lua = stubbed("Step");
+    for name in &in_lua {
+        body(&format!("assert(type(step.{name}) == 'function', '{name}')")).unwrap();
+    }
+    let of_vocabulary = stubbed("Vocabulary");
+    for name in &of_vocabulary {
+        body(&format!("assert(type(vocabulary.{name}) == 'function', '{name}')")).unwrap();
+    }
+    in_lua.extend(of_vocabulary);
+    // Fields of a record in the contract.
+    in_lua.retain(|name| !["n_vocab", "eos_ids"].contains(&name.as_str()));
+    assert_eq!(functions(in_interface), in_lua);
+}

@@ -1,0 +1,221 @@
+//! Launches kernels of our own through MLX: Metal's form on Apple's GPUs, CUDA's behind a prelude.
+#![expect(unsafe_code, reason = "calls MLX's C interface with live arrays, and runs bodies that were proven")]
+
+use std::ffi::{CString, c_char, c_int};
+
+use kernels::{CUDA_PRELUDE, Case, Data, Kernel, Launch, Stage, Template};
+use mlx_rs::{Array, Dtype};
+use mlx_sys as sys;
+
+use crate::Backend;
+use crate::fault::{self, Fault};
+use crate::ops;
+
+/// What one kernel's case gave on a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proof {
+    /// The kernel.
+    pub kernel: &'static str,
+    /// The case.
+    pub case: String,
+    /// The largest difference, in units of the largest number, or what MLX said.
+    pub difference: Result<f64, String>,
+    /// The largest that is allowed.
+    pub tolerance: f64,
+}
+
+impl Proof {
+    /// Whether the device agrees with the plain form.
+    pub fn holds(&self) -> bool {
+        self.difference.as_ref().is_ok_and(|difference| *difference <= self.tolerance)
+    }
+}
+
+/// Runs every case of every kernel on a GPU.
+pub(crate) fn prove_all(backend: Backend) -> Vec<Proof> {
+    let of_kernel = |kernel: &Kernel| -> Vec<Proof> {
+        let prove = |case: &Case| Proof {
+            kernel: kernel.name,
+            case: case.name.clone(),
+            difference: difference(backend, kernel, case).map_err(|fault| fault.0),
+            tolerance: case.tolerance,
+        };
+        (kernel.cases)().iter().map(prove).collect()
+    };
+    kernels::ALL.iter().flat_map(of_kernel).collect()
+}
+
+fn difference(backend: Backend, kernel: &Kernel, case: &Case) -> Result<f64, Fault> {
+    let mut known: Vec<(&str, Array)> = case.inputs.iter().map(|(name, data)| (*name, array(data))).collect();
+    let mut last = Vec::new();
+    for (stage, at) in kernel.stages.iter().zip(&case.launches) {
+        let of_name = |name: &&str| known.iter().rev().find(|(known, _)| known == name).map(|(_, array)| array);
+        let inputs: Vec<&Array> = stage.inputs.iter().filter_map(of_name).collect();
+        last = launch(backend, stage, &inputs, at)?;
+        known.extend(stage.outputs.iter().copied().zip(last.iter().cloned()));
+    }
+    let mut largest = 0.0_f64;
+    for (found, expected) in last.iter().zip(&case.expected) {
+        let unit = expected.iter().fold(1.0_f64, |top, x| top.max(f64::from(x.abs())));
+        for (found, expected) in ops::read_floats(found)?.iter().zip(expected) {
+            let off = f64::from((found - expected).abs()) / unit;
+            largest = if off > largest || off.is_nan() { off } else { largest };
+        }
+    }
+    Ok(largest)
+}
+
+fn array(data: &Data) -> Array {
+    let shape: Vec<i32> = data.shape.iter().map(|n| *n as i32).collect();
+    ops::from_bytes(&data.bytes, &shape, dtype(data.dtype))
+}
+
+fn dtype(dtype: kernels::Dtype) -> Dtype {
+    match dtype {
+        kernels::Dtype::F32 => Dtype::Float32,
+        kernels::Dtype::F16 => Dtype::Float16,
+        kernels::Dtype::Bf16 => Dtype::Bfloat16,
+        kernels::Dtype::U32 => Dtype::Uint32,
+        kernels::Dtype::I32 => Dtype::Int32,
+    }
+}
+
+/// Names for MLX.
+struct Names(sys::mlx_vector_string);
+
+impl Names {
+    fn new(names: &[&str]) -> Self {
+        // SAFETY: a fresh list; MLX copies each name.
+        let list = Names(unsafe { sys::mlx_vector_string_new() });
+        for name in names {
+            let name = c_string(name);
+            // SAFETY: both are alive.
+            unsafe { sys::mlx_vector_string_append_value(list.0, name.as_ptr()) };
+        }
+        list
+    }
+}
+
+impl Drop for Names {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once.
+        unsafe { sys::mlx_vector_string_free(self.0) };
+    }
+}
+
+fn c_string(text: &str) -> CString {
+    CString::new(text).expect("kernels hold no zero bytes")
+}
+
+/// Both forms have the same calls under different names.
+macro_rules! launch_with {
+    ($stage:expr, $inputs:expr, $at:expr, $kernel:expr, $config_new:ident, $config_free:ident, $output:ident,
+     $grid:ident, $group:ident, $dtype:ident, $int:ident, $apply:ident, $free:ident) => {{
+        let config = sys::$config_new();
+        let mut status: c_int = 0;
+        for (shape, kind) in &$at.outputs {
+            let shape: Vec<c_int> = shape.iter().map(|n| *n as c_int).collect();
+            status |= sys::$output(config, shape.as_ptr(), shape.len(), dtype(*kind).into());
+        }
+        let [x, y, z] = $at.grid.map(|n| n as c_int);
+        status |= sys::$grid(config, x, y, z);
+        let [x, y, z] = $at.group.map(|n| n as c_int);
+        status |= sys::$group(config, x, y, z);
+        for (name, value) in &$at.templates {
+            let name = c_string(name);
+            let name: *const c_char = name.as_ptr();
+            status |= match value {
+                Template::Type(kind) => sys::$dtype(config, name, dtype(*kind).into()),
+                Template::Int(value) => sys::$int(config, name, *value),
+            };
+        }
+        let given = ops::list($inputs.iter().copied());
+        let mut outputs = sys::mlx_vector_array_new();
+        if status == 0 {
+            status = sys::$apply(&mut outputs, $kernel, given.handle(), config, ops::stream());
+        }
+        let mut arrays = Vec::with_capacity($stage.outputs.len());
+        for index in 0..$stage.outputs.len() {
+            if status == 0 {
+                let mut handle = sys::mlx_array_new();
+                status = sys::mlx_vector_array_get(&mut handle, outputs, index);
+                arrays.push(Array::from_ptr(handle));
+            }
+        }
+        sys::mlx_vector_array_free(outputs);
+        sys::$config_free(config);
+        sys::$free($kernel);
+        if status == 0 { Ok(arrays) } else { Err(fault::last()) }
+    }};
+}
+
+/// Launches one stage lazily. Its inputs fit the launch: the kernel's predicate has been asked.
+pub(crate) fn launch(
+    backend: Backend,
+    stage: &Stage,
+    inputs: &[&Array],
+    at: &Launch,
+) -> Result<Vec<Array>, Fault> {
+    let (given, made) = (Names::new(stage.inputs), Names::new(stage.outputs));
+    let (name, body) = (c_string(stage.name), c_string(stage.body));
+    // SAFETY: all handles are alive; the body stays within its buffers for inputs of the launch's sizes, as the
+    // emulator proves over the kernel's cases.
+    unsafe {
+        match backend {
+            Backend::Metal => {
+                let kernel = sys::mlx_fast_metal_kernel_new(
+                    name.as_ptr(),
+                    given.0,
+                    made.0,
+                    body.as_ptr(),
+                    c"".as_ptr(),
+                    true,
+                    false,
+                );
+                launch_with!(
+                    stage,
+                    inputs,
+                    at,
+                    kernel,
+                    mlx_fast_metal_kernel_config_new,
+                    mlx_fast_metal_kernel_config_free,
+                    mlx_fast_metal_kernel_config_add_output_arg,
+                    mlx_fast_metal_kernel_config_set_grid,
+                    mlx_fast_metal_kernel_config_set_thread_group,
+                    mlx_fast_metal_kernel_config_add_template_arg_dtype,
+                    mlx_fast_metal_kernel_config_add_template_arg_int,
+                    mlx_fast_metal_kernel_apply,
+                    mlx_fast_metal_kernel_free
+                )
+            }
+            Backend::Cuda => {
+                let prelude = c_string(CUDA_PRELUDE);
+                let kernel = sys::mlx_fast_cuda_kernel_new(
+                    name.as_ptr(),
+                    given.0,
+                    made.0,
+                    body.as_ptr(),
+                    prelude.as_ptr(),
+                    true,
+                    0,
+                );
+                launch_with!(
+                    stage,
+                    inputs,
+                    at,
+                    kernel,
+                    mlx_fast_cuda_kernel_config_new,
+                    mlx_fast_cuda_kernel_config_free,
+                    mlx_fast_cuda_kernel_config_add_output_arg,
+                    mlx_fast_cuda_kernel_config_set_grid,
+                    mlx_fast_cuda_kernel_config_set_thread_group,
+                    mlx_fast_cuda_kernel_config_add_template_arg_dtype,
+                    mlx_fast_cuda_kernel_config_add_template_arg_int,
+                    mlx_fast_cuda_kernel_apply,
+                    mlx_fast_cuda_kernel_free
+                )
+            }
+            Backend::Cpu => Err(Fault("MLX's CPU build runs no kernels of ours".to_owned())),
+        }
+    }
+}
