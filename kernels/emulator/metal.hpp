@@ -21,7 +21,9 @@ namespace emulator {
 /// Ends the run with the fault's code and words.
 [[noreturn]] inline void fault(const char* code, const std::string& text) {
   std::fprintf(stderr, "fault[%s]: %s\n", code, text.c_str());
-  std::exit(3);
+  // Not through destructors: this may run on the stack of a fibre that they would free.
+  std::fflush(stderr);
+  std::_Exit(3);
 }
 
 struct uint3 {

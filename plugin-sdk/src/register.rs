@@ -58,11 +58,11 @@ macro_rules! register_sampling_policy {
                 fn describe() -> $crate::sampling::Traits {
                     $crate::sampling::describe::<$plugin>()
                 }
-    }
+            }
 
             // An interface's exports have names that no other linker takes.
             #[cfg(target_arch = "wasm32")]
-            $crate::sampling_bindings::export!(Exports with_types_in $crate::sampling_bindings);
+    $crate::sampling_bindings::export!(Exports with_types_in $crate::sampling_bindings);
 
             #[cfg(target_arch = "wasm32")]
             #[unsafe(link_section = "tenon:api")]

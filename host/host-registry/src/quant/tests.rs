@@ -106,7 +106,8 @@ fn a_text_that_is_no_rules_is_refused_at_its_line() {
     let rule = |text: &str| format!("{HEAD}[[rule]]\n{text}\n");
     let cases = [
         ("schema = 2\n".to_owned(), "profile.schema-version", 1),
-        (HEAD.to_owned(), "profile.missing-key", 0),
+        // What the whole text lacks is told at its start.
+        (HEAD.to_owned(), "profile.missing-key", 1),
         (rule("match = \"*\""), "profile.missing-key", 4),
         (rule("match = \"*\"\nscheme = \"kep\""), "profile.type", 6),
         (rule("match = \"*\"\nscheme = { bits = 7, group_size = 64 }"), "profile.type", 6),

@@ -66,7 +66,10 @@ mod tests {
             (3.9, Some(vec![3, 4, 3])),
             // The second step of the middle group gains 0.1875, the first of the last 0.0375.
             (4.2, Some(vec![3, 5, 3])),
-            (4.6, Some(vec![3, 5, 4])),
+            // Then 0.0469 beside 0.0375.
+            (4.6, Some(vec![3, 6, 3])),
+            // From 6 the next width is 8, at twice the cost: 0.0073 for each bit.
+            (4.9, Some(vec![3, 6, 4])),
             (100.0, Some(vec![8, 8, 8])),
         ] {
             let budget = 2400.0 * bits_a_weight / 8.0;
