@@ -82,6 +82,9 @@ pub enum PluginError {
     /// The folder of compiled plugins cannot be used.
     #[error("the plugin cache at {} cannot be used", .path.display())]
     Cache { path: PathBuf, source: std::io::Error },
+    /// As many guests exist as the engine has room for.
+    #[error("plugin {plugin} finds no room for a guest, before `{hook}`")]
+    NoRoom { plugin: PluginName, hook: &'static str, message: String },
     /// The guest trapped.
     #[error("plugin {plugin} trapped in `{hook}`: {message}")]
     Trap { plugin: PluginName, hook: &'static str, message: String },
@@ -159,6 +162,7 @@ impl PluginError {
             PluginError::Load { .. } => "plugin.load",
             PluginError::Engine { .. } => "plugin.engine",
             PluginError::Cache { .. } => "plugin.cache",
+            PluginError::NoRoom { .. } => "plugin.no-room",
             PluginError::Trap { .. } => "plugin.trap",
             PluginError::Time { .. } => "plugin.time-budget",
             PluginError::Memory { .. } => "plugin.memory-budget",
@@ -250,6 +254,9 @@ impl Reported for PluginError {
                 .found(import)
                 .mend("build for wasm32-unknown-unknown, which brings no system interface"),
             PluginError::MissingExport { export, .. } => report.expected(*export).found("no such export"),
+            PluginError::NoRoom { message, .. } => {
+                report.found(message).mend("wait until another request with a plugin has ended")
+            }
             PluginError::Trap { .. } => report.mend("report it to the plugin's author"),
             PluginError::Time { budget_ms, .. } => report.expected(format!("at most {budget_ms} ms")),
             PluginError::Memory { budget_bytes, .. } => {

@@ -1,7 +1,7 @@
 //! One call of a hook: whose it is, what it may spend, and what its end means.
 
 use host_plugins::{Budget, FieldProblem, PluginError, PluginName, clip};
-use wasmtime::Trap;
+use wasmtime::{PoolConcurrencyLimitError, Trap};
 
 use crate::bindings::graph::tenon::plugin::types::{FieldError, PluginError as Given};
 use crate::guest::{Fault, MAX_TABLE_ELEMENTS};
@@ -28,6 +28,9 @@ impl Hook<'_> {
                 Fault::Log => self.output("bytes of log text", self.budget.log_bytes),
                 Fault::Calls => self.output("calls in a step", self.budget.step.calls),
             };
+        }
+        if let Some(full) = error.downcast_ref::<PoolConcurrencyLimitError>() {
+            return PluginError::NoRoom { plugin, hook, message: full.to_string() };
         }
         match error.downcast_ref::<Trap>() {
             Some(Trap::Interrupt) => PluginError::Time { plugin, hook, budget_ms: self.budget.time_ms(hook) },

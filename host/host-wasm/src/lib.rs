@@ -15,6 +15,7 @@ mod policy;
 mod policy_guest;
 mod quant;
 mod runtime;
+mod settings;
 mod ticker;
 mod words;
 

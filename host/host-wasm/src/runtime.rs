@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use host_plugins::{Budget, Kind, LogSink, PluginError, PluginPackage, Runtime};
+use wasmtime::Engine;
 use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
-use wasmtime::{Config, Engine};
 
 use crate::bindings::graph::tenon::plugin::types;
 use crate::bindings::graph::{ModelGraph, ModelGraphPre};
@@ -18,6 +18,7 @@ use crate::plugin::WasmPlugin;
 use crate::policy::WasmPolicy;
 use crate::policy_guest::PolicyGuest;
 use crate::quant::{QuantGuest, WasmQuant};
+use crate::settings::settings;
 use crate::ticker::Ticker;
 
 /// An engine, its clock and its cache.
@@ -38,14 +39,26 @@ impl std::fmt::Debug for WasmRuntime {
 }
 
 impl WasmRuntime {
-    /// An engine that keeps compiled components in `cache`, or nowhere when it is `None`.
+    /// Guests that exist at once, unless the caller says otherwise: each running request with a policy has one.
+    pub const GUESTS: u32 = 256;
+
+    /// An engine that keeps compiled components in `cache`, or nowhere when it is `None`, with room for
+    /// [`WasmRuntime::GUESTS`].
     ///
     /// # Errors
     /// [`PluginError::Cache`] when the folder cannot be made, [`PluginError::Engine`] when this machine
     /// cannot run the engine.
     pub fn new(cache: Option<&Path>) -> Result<Self, PluginError> {
+        Self::with_guests(cache, Self::GUESTS)
+    }
+
+    /// The same with room for so many guests at once; one more is refused with [`PluginError::NoRoom`].
+    ///
+    /// # Errors
+    /// As [`WasmRuntime::new`].
+    pub fn with_guests(cache: Option<&Path>, guests: u32) -> Result<Self, PluginError> {
         let failed = |message: String| PluginError::Engine { message };
-        let engine = Engine::new(&settings()).map_err(|error| failed(error.to_string()))?;
+        let engine = Engine::new(&settings(guests)).map_err(|error| failed(format!("{error:#}")))?;
         let (graphs, policies, quants) = linkers(&engine).map_err(|error| failed(error.to_string()))?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(|error| failed(error.to_string()))?);
         let open = |folder: &Path| {
@@ -153,14 +166,4 @@ fn linkers(engine: &Engine) -> wasmtime::Result<Linkers> {
 
 fn load_error(package: &PluginPackage, error: &wasmtime::Error) -> PluginError {
     PluginError::Load { plugin: package.name().clone(), message: format!("{error:#}") }
-}
-
-/// Epochs stop a guest at its deadline; canonical NaNs keep what a guest computes the same on every machine.
-fn settings() -> Config {
-    let mut config = Config::new();
-    config.wasm_component_model(true);
-    config.epoch_interruption(true);
-    config.cranelift_nan_canonicalization(true);
-    config.max_wasm_stack(512 << 10);
-    config
 }

@@ -78,6 +78,17 @@ pub fn misbehave_policy_lua() -> PluginPackage {
     PluginPackage::from_parts(&manifest, source, Path::new("misbehave-policy")).expect("a good manifest")
 }
 
+/// The policy whose step is a mask of sixteen runs.
+pub fn sixteen_runs_wasm() -> PluginPackage {
+    from_crate("sixteen-runs", &workspace().join("tests/guests/sixteen-runs"))
+}
+
+/// A component that the SDK of a released contract built, as it was stored then.
+pub fn released_package(contract: &str, id: &str) -> PluginPackage {
+    let folder = workspace().join(format!("tests/guests/fixtures/contract-{contract}")).join(id);
+    PluginPackage::read(&folder).expect("the fixture is complete")
+}
+
 /// Opens a component with the default budget on an engine that all tests of a process share.
 pub fn wasm_plugin(package: &PluginPackage) -> WasmPlugin {
     static RUNTIME: OnceLock<WasmRuntime> = OnceLock::new();

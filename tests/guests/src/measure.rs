@@ -1,0 +1,70 @@
+//! What a plugin costs: times of many calls, and their quantiles.
+
+use std::time::{Duration, Instant};
+
+use host_plugins::{Grants, PolicyInput, PolicyInstance, SamplingPolicy};
+use host_sampling::RowView;
+
+use crate::policies::{Row, numbers};
+
+/// Times of single calls, sorted.
+#[derive(Clone, Debug)]
+pub struct Times(Vec<Duration>);
+
+impl Times {
+    /// Times `n` calls after a tenth as many that are not counted.
+    pub fn of<T>(n: usize, mut call: impl FnMut() -> T) -> Self {
+        (0..n / 10).for_each(|_| drop(call()));
+        let timed = (0..n).map(|_| {
+            let start = Instant::now();
+            let result = call();
+            let time = start.elapsed();
+            drop(result);
+            time
+        });
+        let mut times: Vec<_> = timed.collect();
+        times.sort_unstable();
+        Times(times)
+    }
+
+    /// The time that this share of the calls, from 0 to 1, did not pass.
+    pub fn quantile(&self, share: f64) -> Duration {
+        self.0[((self.0.len() - 1) as f64 * share).round() as usize]
+    }
+}
+
+impl std::fmt::Display for Times {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [p50, p99, p999] = [0.5, 0.99, 0.999].map(|share| self.quantile(share));
+        write!(f, "p50 {p50:9.2?}   p99 {p99:9.2?}   p99.9 {p999:9.2?}   of {}", self.0.len())
+    }
+}
+
+/// The times from the opening of an instance for a request until it is gone.
+///
+/// # Panics
+/// When the policy refuses `params`.
+pub fn instance_times(policy: &dyn SamplingPolicy, params: &str, n_vocab: u32, n: usize) -> Times {
+    let (vocabulary, grants) = (numbers(n_vocab), Grants::default());
+    Times::of(n, || {
+        drop(policy.open(params, vocabulary.clone(), &grants).expect("the params are good"));
+    })
+}
+
+/// The times of steps of each of `instances`, one after the other, as a batch of requests has them.
+///
+/// # Panics
+/// When a step fails.
+pub fn step_times(instances: &mut [Box<dyn PolicyInstance>], n_vocab: u32, n: usize) -> Times {
+    let row = Row(vec![0.0; n_vocab as usize]);
+    let view = RowView::new(&row, 0);
+    let mut position = 0;
+    Times::of(n, || {
+        position += 1;
+        let input = PolicyInput { row: &view, accepted: &[1], position, seed: 1 };
+        instances
+            .iter_mut()
+            .map(|instance| instance.step(&input).expect("the step is good"))
+            .collect::<Vec<_>>()
+    })
+}

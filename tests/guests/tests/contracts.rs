@@ -1,0 +1,110 @@
+//! Released contracts: their texts are frozen, and what was built against them still runs.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use guests::{
+    Loop, fixture_catalogue, fixture_config, lua_package, numbers, released_package, wasm_plugin, workspace,
+};
+use host_core::DType;
+use host_core::SamplingSettings;
+use host_core::quant::{Role, TensorFacts};
+use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
+use host_plugins::{Budget, Grants, GraphPlugin, LogSink, QuantPlugin, SamplingPolicy};
+use host_wasm::WasmRuntime;
+use sha2::{Digest, Sha256};
+
+fn sha256(path: &Path) -> String {
+    let hash = Sha256::digest(fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    hash.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn files(folder: &Path) -> Vec<PathBuf> {
+    let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+/// A plugin that was built against a contract goes by its text: a change is a new folder.
+#[test]
+fn released_contracts_are_frozen() {
+    let released = [("0.1", include_str!("../fixtures/contract-0.1/wit.sha256"))];
+    for (version, pinned) in released {
+        let line = |path: &PathBuf| format!("{}  {}\n", sha256(path), path.file_name().unwrap().display());
+        let found: String =
+            files(&workspace().join("plugin-sdk/wit").join(version)).iter().map(line).collect();
+        assert_eq!(found, pinned, "contract {version} is released");
+    }
+}
+
+#[test]
+fn stored_components_are_as_they_were_built() {
+    let folder = workspace().join("tests/guests/fixtures/contract-0.1");
+    let text = fs::read_to_string(folder.join("PROVENANCE.toml")).unwrap();
+    let provenance: toml::Table = text.parse().unwrap();
+    let pinned: BTreeMap<_, _> = provenance["sha256"].as_table().unwrap().iter().collect();
+    assert_eq!(pinned.len(), 6);
+    for (name, digest) in pinned {
+        assert_eq!(sha256(&folder.join(name)), digest.as_str().unwrap(), "{name}");
+    }
+}
+
+#[test]
+fn a_stored_graph_plugin_of_each_release_builds_the_same_graph() {
+    let twin = LuaPlugin::open(&lua_package("llama-lua"), Budget::default(), LogSink::discard()).unwrap();
+    let stored = wasm_plugin(&released_package("0.1", "llama"));
+    for fixture in ["tiny-llama-gqa-f32", "tiny-llama-rope-yarn", "tiny-llama-mha-bias"] {
+        let build = |plugin: &dyn GraphPlugin| {
+            plugin.build(&fixture_config(fixture), fixture_catalogue(fixture)).unwrap().fingerprint()
+        };
+        assert_eq!(build(&stored), build(&twin), "{fixture}");
+    }
+}
+
+#[test]
+fn a_stored_policy_of_each_release_gives_the_same_tokens() {
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let runtime = WasmRuntime::new(None).unwrap();
+    let stored = runtime.open_policy(&released_package("0.1", "no-repeat"), budget, log.clone()).unwrap();
+    let twin = LuaPolicy::open(&lua_package("no-repeat-lua"), budget, log).unwrap();
+    assert_eq!(stored.describe().unwrap(), twin.describe().unwrap());
+    let decode = |policy: &dyn SamplingPolicy| {
+        let mut instance = policy.open(r#"{"ngram": 2}"#, numbers(50), &Grants::default()).unwrap();
+        let mut request = Loop::new(50, &[1, 2, 3], &SamplingSettings::GREEDY.into());
+        for _ in 0..60 {
+            request.step(&mut *instance).unwrap();
+        }
+        let mut fork = instance.fork().unwrap();
+        instance.rollback(3).unwrap();
+        drop(instance);
+        request.step(&mut *fork).unwrap();
+        request.generated().to_vec()
+    };
+    assert_eq!(decode(&stored), decode(&twin));
+}
+
+#[test]
+fn a_stored_quantisation_profile_of_each_release_gives_the_same_plan() {
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let runtime = WasmRuntime::new(None).unwrap();
+    let stored = runtime.open_quant(&released_package("0.1", "quant-uniform"), budget, log.clone()).unwrap();
+    let twin = LuaQuant::open(&lua_package("quant-uniform-lua"), budget, log).unwrap();
+    let tensor = |name: &str, shape: &[usize], role| TensorFacts {
+        name: name.to_owned(),
+        shape: shape.to_vec(),
+        dtype: DType::BF16,
+        role,
+        layer: Some(0),
+    };
+    let tensors = [
+        tensor("model.layers.0.mlp.up_proj.weight", &[64, 128], Role::MlpUp),
+        tensor("model.layers.0.mlp.down_proj.weight", &[128, 60], Role::MlpDown),
+        tensor("model.layers.0.input_layernorm.weight", &[64], Role::Norm),
+    ];
+    let params = r#"{"bits": 4, "group_size": 64}"#;
+    let plan = stored.plan("{}", params, &tensors).unwrap();
+    assert_eq!(plan, twin.plan("{}", params, &tensors).unwrap());
+    assert_eq!(plan.iter().filter(|scheme| **scheme != host_core::quant::Scheme::Keep).count(), 1);
+}
