@@ -4,6 +4,7 @@ use host_graph::{SlotId, Value};
 use mlua::{Lua, MultiValue, Result, Table};
 
 use crate::builder::{GraphSlot, GraphValue};
+use crate::deadline::Deadline;
 use crate::fault::{Raised, calling_place};
 
 /// The positional arguments of one call, taken from first to last.
@@ -46,7 +47,7 @@ impl<'a> Args<'a> {
     /// A list of graph values.
     pub(crate) fn values(&mut self, name: &str) -> Result<Vec<Value>> {
         let found = self.next();
-        let list = list_of(&found, as_value);
+        let list = list_of(self.lua, &found, as_value);
         list.ok_or_else(|| self.refuse(name, "a list of graph values", &found))
     }
 
@@ -65,7 +66,8 @@ impl<'a> Args<'a> {
     /// A list of whole numbers.
     pub(crate) fn wholes(&mut self, name: &str) -> Result<Vec<usize>> {
         let found = self.next();
-        list_of(&found, as_whole).ok_or_else(|| self.refuse(name, "a list of whole numbers", &found))
+        list_of(self.lua, &found, as_whole)
+            .ok_or_else(|| self.refuse(name, "a list of whole numbers", &found))
     }
 
     /// A layer's index.
@@ -94,7 +96,7 @@ impl<'a> Args<'a> {
         read: impl Fn(&mlua::Value) -> Option<T>,
     ) -> Result<Vec<T>> {
         let found = self.next();
-        list_of(&found, read).ok_or_else(|| self.refuse(name, expected, &found))
+        list_of(self.lua, &found, read).ok_or_else(|| self.refuse(name, expected, &found))
     }
 
     /// A number, rounded once to float32.
@@ -121,7 +123,7 @@ impl<'a> Args<'a> {
     /// A list of strings.
     pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<String>> {
         let found = self.next();
-        list_of(&found, as_text).ok_or_else(|| self.refuse(name, "a list of strings", &found))
+        list_of(self.lua, &found, as_text).ok_or_else(|| self.refuse(name, "a list of strings", &found))
     }
 
     /// Anything, checked by the caller.
@@ -222,13 +224,13 @@ impl Options<'_> {
 
     /// A list of whole numbers.
     pub(crate) fn optional_wholes(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
-        self.optional(name, "a list of whole numbers", |found| list_of(found, as_whole))
+        self.optional(name, "a list of whole numbers", |found| list_of(self.lua, found, as_whole))
     }
 
     /// A required list of numbers, each rounded once to float32.
     pub(crate) fn numbers(&self, name: &'static str) -> Result<Vec<f32>> {
         let expected = "a list of numbers";
-        let read = |found: &mlua::Value| list_of(found, |item| as_number(item).map(|n| n as f32));
+        let read = |found: &mlua::Value| list_of(self.lua, found, |item| as_number(item).map(|n| n as f32));
         self.required(name, expected, self.optional(name, expected, read)?)
     }
 
@@ -307,13 +309,29 @@ pub(crate) fn as_text(found: &mlua::Value) -> Option<String> {
     Some(found.as_string()?.to_str().ok()?.to_owned())
 }
 
-pub(crate) fn list_of<T>(found: &mlua::Value, read: impl Fn(&mlua::Value) -> Option<T>) -> Option<Vec<T>> {
+/// Entries that are read between two looks at the time.
+const LOOK: usize = 4_096;
+
+/// What a list holds; `None` for what is no list of such things, and when the time is over, which the hook's end
+/// tells of.
+pub(crate) fn list_of<T>(
+    lua: &Lua,
+    found: &mlua::Value,
+    read: impl Fn(&mlua::Value) -> Option<T>,
+) -> Option<Vec<T>> {
     let table = found.as_table()?;
+    let is_over = || lua.app_data_ref::<Deadline>().is_some_and(|deadline| deadline.is_over());
+    let goes_on = |n: usize| !n.is_multiple_of(LOOK) || !is_over();
     let mut list = Vec::with_capacity(table.raw_len());
     for item in table.sequence_values::<mlua::Value>() {
         list.push(read(&item.ok()?)?);
+        goes_on(list.len()).then_some(())?;
     }
-    let n_pairs = table.pairs::<mlua::Value, mlua::Value>().count();
+    let mut n_pairs = 0;
+    for _ in table.pairs::<mlua::Value, mlua::Value>() {
+        n_pairs += 1;
+        goes_on(n_pairs).then_some(())?;
+    }
     (n_pairs == list.len()).then_some(list)
 }
 

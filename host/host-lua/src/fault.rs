@@ -5,6 +5,7 @@ use host_graph::BuildError;
 use host_plugins::{FieldProblem, PluginError, StepRefusal, clip};
 use mlua::{Error, Lua};
 
+use crate::library;
 use crate::script::{CHUNK_ROOT, Script};
 
 /// What a host function raises in Lua. A script may catch it; if it does not, the host knows it again.
@@ -82,7 +83,7 @@ pub(crate) fn plugin_error(error: &Error, script: &Script, hook: &'static str) -
             let (place, message) = split_place(&clip(other.to_string()), script);
             let is_address = message.contains(": 0x");
             let message = if is_address { "raised a value that is not a string".to_owned() } else { message };
-            PluginError::Script { plugin, message, place }
+            PluginError::Script { plugin, hook, message, place }
         }
     }
 }
@@ -91,7 +92,7 @@ fn from_raised(raised: Raised, script: &Script, hook: &'static str) -> PluginErr
     let (plugin, budget) = (script.name.clone(), &script.budget);
     match raised {
         Raised::Build(error, place) => {
-            PluginError::Build { plugin, place: script.excerpt(place), error: Box::new(error) }
+            PluginError::Build { plugin, hook, place: script.excerpt(place), error: Box::new(error) }
         }
         Raised::InvalidConfig(fields, place) => {
             PluginError::InvalidConfig { plugin, fields, place: script.excerpt(place) }
@@ -100,10 +101,10 @@ fn from_raised(raised: Raised, script: &Script, hook: &'static str) -> PluginErr
             PluginError::Unsupported { plugin, fields, place: script.excerpt(place) }
         }
         Raised::Argument(message, place) => {
-            PluginError::Script { plugin, message, place: script.excerpt(place) }
+            PluginError::Script { plugin, hook, message, place: script.excerpt(place) }
         }
         Raised::Step(refusal, place) => {
-            PluginError::Step { plugin, place: script.excerpt(place), error: Box::new(refusal) }
+            PluginError::Step { plugin, hook, place: script.excerpt(place), error: Box::new(refusal) }
         }
         Raised::Time => PluginError::Time { plugin, hook, budget_ms: budget.time_ms(hook) },
         Raised::Calls => {
@@ -125,13 +126,17 @@ fn root(error: &Error) -> &Error {
 
 /// Luau's messages read `file:line: message`, followed by a stack trace.
 fn split_place(text: &str, script: &Script) -> (Option<Box<Place>>, String) {
-    let text = text.split("\nstack traceback:").next().unwrap_or(text);
+    let (text, trace) = text.split_once("\nstack traceback:").unwrap_or((text, ""));
     let text = text.strip_prefix("syntax error: ").or(text.strip_prefix("runtime error: ")).unwrap_or(text);
-    let parsed = text.strip_prefix(script.chunk_name()).and_then(|rest| rest.strip_prefix(':'));
-    let parsed = parsed.and_then(|rest| rest.split_once(':'));
-    let Some((line, message)) = parsed.and_then(|(line, rest)| Some((line.parse().ok()?, rest))) else {
-        return (None, text.trim().to_owned());
+    let parsed = match line_of(text, library::CHUNK) {
+        // A library function that was replaced: the script's line is below it.
+        Some((_, message)) => trace
+            .lines()
+            .find_map(|frame| line_of(frame.trim(), script.chunk_name()))
+            .map(|(line, _)| (line, message)),
+        None => line_of(text, script.chunk_name()),
     };
+    let Some((line, message)) = parsed else { return (None, text.trim().to_owned()) };
     let place = Place {
         file: script.chunk_name().to_owned(),
         line: Some(line),
@@ -140,4 +145,12 @@ fn split_place(text: &str, script: &Script) -> (Option<Box<Place>>, String) {
         width: 0,
     };
     (script.excerpt(Some(place)), message.trim().to_owned())
+}
+
+/// The line and the rest of `chunk:line: rest` or `chunk:line rest`.
+fn line_of<'a>(text: &'a str, chunk: &str) -> Option<(u32, &'a str)> {
+    let rest = text.strip_prefix(chunk)?.strip_prefix(':')?;
+    let n_digits = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
+    let (line, rest) = rest.split_at(n_digits);
+    Some((line.parse().ok()?, rest.strip_prefix(':').unwrap_or(rest)))
 }

@@ -11,6 +11,7 @@ mod builder;
 mod config;
 mod deadline;
 mod fault;
+mod library;
 mod pipeline;
 mod plugin;
 mod policy;

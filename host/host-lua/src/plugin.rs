@@ -66,6 +66,7 @@ impl GraphPlugin for LuaPlugin {
             session.expect("only this function takes the session, and no lock is held across a panic");
         session.finish(logits).map_err(|error| PluginError::Build {
             plugin: name.clone(),
+            hook: HOOK,
             place: None,
             error: Box::new(error),
         })

@@ -31,7 +31,8 @@ struct Request {
     lua: Lua,
     deadline: Deadline,
     step: SharedStep,
-    is_ended: bool,
+    /// What ended the guest, if something did.
+    ended_by: Option<String>,
 }
 
 impl Request {
@@ -42,14 +43,16 @@ impl Request {
         hook: &'static str,
         call: impl FnOnce(&Lua) -> mlua::Result<T>,
     ) -> Result<T, PluginError> {
-        if self.is_ended {
-            return Err(PluginError::Ended { plugin: script.name.clone(), hook });
+        if let Some(cause) = self.ended_by.clone() {
+            return Err(PluginError::Ended { plugin: script.name.clone(), hook, cause });
         }
         let result = script.call(&self.deadline, hook, || call(&self.lua));
-        self.is_ended = matches!(
-            result,
-            Err(PluginError::Time { .. } | PluginError::Memory { .. } | PluginError::Output { .. })
-        );
+        if let Err(
+            fault @ (PluginError::Time { .. } | PluginError::Memory { .. } | PluginError::Output { .. }),
+        ) = &result
+        {
+            self.ended_by = Some(fault.to_string());
+        }
         result
     }
 }
@@ -71,7 +74,7 @@ impl LuaPolicy {
         let step: SharedStep = Arc::new(Mutex::new(step));
         let logged = Arc::clone(&step);
         let (lua, deadline) = script.state(Prelude::None, "describe", move |_, line| log(&logged, line))?;
-        let mut request = Request { lua, deadline, step, is_ended: false };
+        let mut request = Request { lua, deadline, step, ended_by: None };
         let traits = request.call(script, "describe", |lua| {
             script.exec(lua)?;
             match lua.globals().get::<Option<Function>>("describe")? {

@@ -82,14 +82,15 @@ impl LuaQuant {
     fn scheme(&self, i: usize, value: &Value) -> Result<Scheme, PluginError> {
         let plugin = || self.script.name.clone();
         let refuse = || {
-            let message = format!("plan: scheme {} is none of the forms that exist", i + 1);
-            PluginError::Script { plugin: plugin(), message, place: None }
+            let message = format!("scheme {} is none of the forms that exist", i + 1);
+            PluginError::Script { plugin: plugin(), hook: HOOK, message, place: None }
         };
         if let Value::Table(table) = value {
             let whole = |key: &str| table.get::<Value>(key).ok().as_ref().and_then(as_whole);
             let (bits, group_size) = whole("bits").zip(whole("group_size")).ok_or_else(refuse)?;
             return Scheme::affine(bits as u64, group_size as u64).map_err(|error| PluginError::Scheme {
                 plugin: plugin(),
+                hook: HOOK,
                 place: None,
                 error: Box::new(error),
             });

@@ -7,6 +7,7 @@ use mlua::{Lua, LuaOptions, Result, StdLib, Variadic, VmState};
 
 use crate::deadline::Deadline;
 use crate::fault::Raised;
+use crate::library;
 
 /// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
 pub(crate) const REMOVED: [&str; 12] = [
@@ -65,10 +66,13 @@ pub(crate) fn fresh_state(
         log(lua, &words.join("\t"))
     })?;
     globals.set("print", print)?;
+    library::bound(&lua)?;
     if prelude == Prelude::ModelGraph {
         lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude").exec()?;
     }
     lua.sandbox(true)?;
+    // Host functions that read long lists look at it too.
+    lua.set_app_data(deadline.clone());
     lua.set_interrupt(
         move |_| {
             if deadline.is_over() { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }

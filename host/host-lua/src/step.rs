@@ -101,7 +101,7 @@ fn add_views<M: UserDataMethods<Step>>(methods: &mut M) {
 
 fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
     method(methods, "allow_runs", |lua, step, mut args| {
-        let runs = args.list("runs", "a list of pairs {start, end}", as_run)?;
+        let runs = args.list("runs", "a list of pairs {start, end}", |found| as_run(lua, found))?;
         args.end()?;
         refusable(lua, step.allow_runs(&runs))
     });
@@ -140,29 +140,29 @@ fn native(lua: &Lua, name: String, options: &mlua::Value) -> Result<Sampler> {
         |message: String| Raised::Argument(format!("apply: {message}"), calling_place(lua)).into_lua();
     let mut object = match options {
         mlua::Value::Nil => Map::new(),
-        mlua::Value::Table(table) => parameters(table).map_err(wrong)?,
+        mlua::Value::Table(table) => parameters(lua, table).map_err(wrong)?,
         other => return Err(wrong(format!("`options` is a {}, expected a table", other.type_name()))),
     };
     object.insert("sampler".to_owned(), Json::String(name));
     serde_json::from_value(Json::Object(object)).map_err(|error| wrong(error.to_string()))
 }
 
-fn parameters(table: &mlua::Table) -> std::result::Result<Map<String, Json>, String> {
+fn parameters(lua: &Lua, table: &mlua::Table) -> std::result::Result<Map<String, Json>, String> {
     let mut object = Map::new();
     for pair in table.pairs::<mlua::Value, mlua::Value>() {
         let (key, value) = pair.map_err(|error| error.to_string())?;
         let key = as_text(&key).ok_or("a parameter has no name")?;
-        let value =
-            parameter(&value).ok_or_else(|| format!("`{key}` is neither a number nor a list of numbers"))?;
+        let value = parameter(lua, &value)
+            .ok_or_else(|| format!("`{key}` is neither a number nor a list of numbers"))?;
         object.insert(key, value);
     }
     Ok(object)
 }
 
 /// A number or a list of numbers; whole ones stay whole, for counts.
-fn parameter(value: &mlua::Value) -> Option<Json> {
+fn parameter(lua: &Lua, value: &mlua::Value) -> Option<Json> {
     match value {
-        mlua::Value::Table(_) => Some(Json::Array(list_of(value, parameter)?)),
+        mlua::Value::Table(_) => Some(Json::Array(list_of(lua, value, |item| parameter(lua, item))?)),
         number => match as_whole(number) {
             Some(whole) => Some(Json::from(whole)),
             None => crate::args::as_number(number).map(Json::from),
@@ -170,8 +170,8 @@ fn parameter(value: &mlua::Value) -> Option<Json> {
     }
 }
 
-fn as_run(value: &mlua::Value) -> Option<(u32, u32)> {
-    match list_of(value, crate::args::as_id)?[..] {
+fn as_run(lua: &Lua, value: &mlua::Value) -> Option<(u32, u32)> {
+    match list_of(lua, value, crate::args::as_id)?[..] {
         [start, end] => Some((start, end)),
         _ => None,
     }

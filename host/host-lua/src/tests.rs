@@ -327,7 +327,7 @@ fn arguments_are_read_strictly() {
     ] {
         let report = fails(body);
         assert_eq!(report.code, "plugin.script-error", "{body}: {report}");
-        assert_eq!(report.message, format!("plugin t 1.0.0: {message}"), "{body}");
+        assert_eq!(report.message, format!("plugin t 1.0.0, in `build`: {message}"), "{body}");
         assert_eq!(report.place.unwrap().line, Some(3), "{body}");
     }
 }

@@ -43,6 +43,9 @@ pub enum PluginError {
     /// A file beyond its limit.
     #[error("{} is too large", .path.display())]
     TooLarge { path: PathBuf, limit: u64, found: u64 },
+    /// A component with more than the host validates and compiles.
+    #[error("plugin {plugin} has too many {what}")]
+    ComponentTooLarge { plugin: PluginName, what: &'static str, limit: usize, found: usize },
     /// No such plugin.
     #[error("there is no plugin `{id}` {version}")]
     NotFound { id: String, version: String, versions: Vec<String>, known: Vec<String>, problems: Vec<String> },
@@ -60,7 +63,10 @@ pub enum PluginError {
     NotOffered { plugin: PluginName, hook: &'static str },
     /// An instance that was ended by an earlier fault.
     #[error("plugin {plugin} was ended by an earlier fault, before `{hook}`")]
-    Ended { plugin: PluginName, hook: &'static str },
+    Ended { plugin: PluginName, hook: &'static str, cause: String },
+    /// A plugin that faulted too often of late.
+    #[error("plugin {plugin} is in quarantine")]
+    Quarantined { plugin: PluginName, n_faults: u32, last_fault: String, left_s: u64 },
     /// A plugin for another runtime was given to this one.
     #[error("plugin {plugin} runs on {found}, not on {expected}")]
     WrongRuntime { plugin: PluginName, expected: &'static str, found: &'static str },
@@ -104,23 +110,23 @@ pub enum PluginError {
     #[error("plugin {plugin} does not offer what the config asks for: {}", list(.fields))]
     Unsupported { plugin: PluginName, fields: Vec<FieldProblem>, place: Option<Box<Place>> },
     /// The guest gave up with a message of its own.
-    #[error("plugin {plugin}: {message}")]
-    Guest { plugin: PluginName, message: String, place: Option<Box<Place>> },
+    #[error("plugin {plugin}, in `{hook}`: {message}")]
+    Guest { plugin: PluginName, hook: &'static str, message: String, place: Option<Box<Place>> },
     /// A script that does not parse.
     #[error("plugin {plugin}: {message}")]
     Syntax { plugin: PluginName, message: String, place: Option<Box<Place>> },
     /// A script that raised an error.
-    #[error("plugin {plugin}: {message}")]
-    Script { plugin: PluginName, message: String, place: Option<Box<Place>> },
+    #[error("plugin {plugin}, in `{hook}`: {message}")]
+    Script { plugin: PluginName, hook: &'static str, message: String, place: Option<Box<Place>> },
     /// A refused builder call that the plugin did not mend.
-    #[error("plugin {plugin}: {error}")]
-    Build { plugin: PluginName, place: Option<Box<Place>>, error: Box<BuildError> },
+    #[error("plugin {plugin}, in `{hook}`: {error}")]
+    Build { plugin: PluginName, hook: &'static str, place: Option<Box<Place>>, error: Box<BuildError> },
     /// A refused call on a step that the plugin did not mend.
-    #[error("plugin {plugin}: {error}")]
-    Step { plugin: PluginName, place: Option<Box<Place>>, error: Box<StepRefusal> },
+    #[error("plugin {plugin}, in `{hook}`: {error}")]
+    Step { plugin: PluginName, hook: &'static str, place: Option<Box<Place>>, error: Box<StepRefusal> },
     /// A scheme that does not exist.
-    #[error("plugin {plugin}: {error}")]
-    Scheme { plugin: PluginName, place: Option<Box<Place>>, error: Box<QuantError> },
+    #[error("plugin {plugin}, in `{hook}`: {error}")]
+    Scheme { plugin: PluginName, hook: &'static str, place: Option<Box<Place>>, error: Box<QuantError> },
 }
 
 /// The most characters of a guest's words that an error keeps.
@@ -141,20 +147,38 @@ fn list(fields: &[FieldProblem]) -> String {
 }
 
 impl PluginError {
-    fn code(&self) -> &'static str {
+    /// Whether the plugin's own code failed while it ran. A config or params that it refuses, rights that it lacks,
+    /// a graph that does not fit the checkpoint and bytes that cannot be loaded are no faults: they are the same for
+    /// every request, and cost nothing.
+    pub fn is_fault(&self) -> bool {
+        matches!(
+            self,
+            PluginError::Trap { .. }
+                | PluginError::Time { .. }
+                | PluginError::Memory { .. }
+                | PluginError::Output { .. }
+                | PluginError::Guest { .. }
+                | PluginError::Script { .. }
+                | PluginError::Step { .. }
+                | PluginError::Scheme { .. }
+        )
+    }
+
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             PluginError::Manifest { .. } => "plugin.manifest",
             PluginError::ManifestField { .. } => "plugin.manifest-field",
             PluginError::KindNotServed { .. } => "plugin.kind-not-served",
             PluginError::Contract { .. } => "plugin.contract-version",
             PluginError::Read { .. } => "plugin.read",
-            PluginError::TooLarge { .. } => "plugin.too-large",
+            PluginError::TooLarge { .. } | PluginError::ComponentTooLarge { .. } => "plugin.too-large",
             PluginError::NotFound { .. } => "plugin.not-found",
             PluginError::Duplicate { .. } => "plugin.duplicate",
             PluginError::WrongKind { .. } => "plugin.wrong-kind",
             PluginError::NotGranted { .. } => "plugin.not-granted",
             PluginError::NotOffered { .. } => "plugin.hook-not-offered",
             PluginError::Ended { .. } => "plugin.ended",
+            PluginError::Quarantined { .. } => "plugin.quarantined",
             PluginError::WrongRuntime { .. } => "plugin.wrong-runtime",
             PluginError::Binary { .. } => "plugin.invalid-binary",
             PluginError::ForeignImport { .. } => "plugin.foreign-import",
@@ -220,6 +244,10 @@ impl Reported for PluginError {
             PluginError::TooLarge { limit, found, .. } => {
                 report.expected(format!("at most {limit} bytes")).found(format!("{found} bytes"))
             }
+            PluginError::ComponentTooLarge { what, limit, found, .. } => report
+                .expected(format!("at most {limit} {what}"))
+                .found(found.to_string())
+                .mend("build with `opt-level = \"s\"`, or do less in the plugin"),
             PluginError::NotFound { id, version, versions, known, problems } => {
                 let found = match versions.as_slice() {
                     [] => format!("plugins {}", known.join(", ")),
@@ -242,7 +270,13 @@ impl Reported for PluginError {
             PluginError::NotOffered { hook, .. } => {
                 report.expected(format!("a policy with `{hook}`")).found("one whose `describe` denies it")
             }
-            PluginError::Ended { .. } => report.mend("open another instance"),
+            PluginError::Ended { cause, .. } => report.found(cause).mend("open another instance"),
+            PluginError::Quarantined { n_faults, last_fault, left_s, .. } => {
+                report.found(format!("{n_faults} faults, the last {last_fault}")).mend(match left_s {
+                    0 => "wait for the request that tries it now, or take another plugin".to_owned(),
+                    s => format!("wait {s} s: then one request is let in to try; or take another plugin"),
+                })
+            }
             PluginError::WrongRuntime { .. } | PluginError::Load { .. } | PluginError::Engine { .. } => {
                 report
             }

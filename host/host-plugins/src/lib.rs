@@ -12,6 +12,7 @@ mod package;
 pub mod pipeline;
 mod policy;
 mod quant;
+mod quarantine;
 mod session;
 mod step;
 
@@ -26,6 +27,7 @@ pub use policy::{
     SamplingPolicy,
 };
 pub use quant::{PluginQuant, QuantPlugin};
+pub use quarantine::{Clock, InQuarantine, MonotonicClock, PluginHealth, Quarantine, QuarantineRules};
 pub use session::{GraphSession, harmless_config_keys};
 pub use step::{PolicyStep, StepRefusal};
 

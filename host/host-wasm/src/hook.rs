@@ -58,9 +58,11 @@ impl Hook<'_> {
             }
             Given::Build(_) | Given::Step(_) => refused.unwrap_or_else(|| {
                 let message = "it passes on a refusal that the host never gave".to_owned();
-                PluginError::Guest { plugin, message, place: None }
+                PluginError::Guest { plugin, hook: self.name, message, place: None }
             }),
-            Given::Internal(message) => PluginError::Guest { plugin, message: clip(message), place: None },
+            Given::Internal(message) => {
+                PluginError::Guest { plugin, hook: self.name, message: clip(message), place: None }
+            }
         }
     }
 

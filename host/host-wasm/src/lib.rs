@@ -16,6 +16,7 @@ mod policy_guest;
 mod quant;
 mod runtime;
 mod settings;
+mod size;
 mod ticker;
 mod words;
 

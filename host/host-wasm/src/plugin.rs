@@ -58,7 +58,7 @@ impl WasmPlugin {
     }
 
     fn refused(&self, error: BuildError) -> PluginError {
-        PluginError::Build { plugin: self.name.clone(), place: None, error: Box::new(error) }
+        PluginError::Build { plugin: self.name.clone(), hook: HOOK, place: None, error: Box::new(error) }
     }
 
     /// What a guest gave up with. A refusal passed on unchanged is reported as the builder's own.

@@ -42,7 +42,8 @@ impl fmt::Debug for WasmPolicy {
 struct Request {
     store: Store<PolicyGuest>,
     bindings: Bindings,
-    is_ended: bool,
+    /// What ended the guest, if something did.
+    ended_by: Option<String>,
 }
 
 impl Shared {
@@ -58,15 +59,17 @@ impl Shared {
         name: &'static str,
         call: impl FnOnce(&Bindings, &mut Store<PolicyGuest>) -> wasmtime::Result<T>,
     ) -> Result<T, PluginError> {
-        if request.is_ended {
-            return Err(PluginError::Ended { plugin: self.name.clone(), hook: name });
+        if let Some(cause) = &request.ended_by {
+            let cause = cause.clone();
+            return Err(PluginError::Ended { plugin: self.name.clone(), hook: name, cause });
         }
         let hook = self.hook(name);
         request.store.set_epoch_deadline(Ticker::epochs(self.budget.time_ms(name)));
         let _running = self.ticker.run();
         call(&request.bindings, &mut request.store).map_err(|error| {
-            request.is_ended = true;
-            hook.fault(&error, request.store.data_mut().last_line.take())
+            let fault = hook.fault(&error, request.store.data_mut().last_line.take());
+            request.ended_by = Some(fault.to_string());
+            fault
         })
     }
 
@@ -75,6 +78,7 @@ impl Shared {
         let refusal = request.store.data().step.last_refusal();
         let refused = refusal.map(|refusal| PluginError::Step {
             plugin: self.name.clone(),
+            hook: name,
             place: None,
             error: Box::new(refusal.clone()),
         });
@@ -107,7 +111,7 @@ impl WasmPolicy {
         };
         let bindings = bindings
             .map_err(|error| self.shared.hook("open").fault(&error, store.data_mut().last_line.take()))?;
-        let mut request = Request { store, bindings, is_ended: false };
+        let mut request = Request { store, bindings, ended_by: None };
         let traits = self.shared.call(&mut request, "describe", |bindings, store| {
             bindings.tenon_plugin_policy().call_describe(store)
         })?;

@@ -102,6 +102,7 @@ impl QuantPlugin for WasmQuant {
         let schemes = schemes.into_iter().map(scheme).collect::<Result<_, _>>();
         schemes.map_err(|error| PluginError::Scheme {
             plugin: self.name.clone(),
+            hook: hook.name,
             place: None,
             error: Box::new(error),
         })

@@ -19,6 +19,7 @@ use crate::policy::WasmPolicy;
 use crate::policy_guest::PolicyGuest;
 use crate::quant::{QuantGuest, WasmQuant};
 use crate::settings::settings;
+use crate::size;
 use crate::ticker::Ticker;
 
 /// An engine, its clock and its cache.
@@ -71,7 +72,7 @@ impl WasmRuntime {
     ///
     /// # Errors
     /// [`PluginError::WrongRuntime`], [`PluginError::WrongKind`], [`PluginError::Binary`], [`PluginError::Contract`],
-    /// [`PluginError::ForeignImport`], [`PluginError::MissingExport`], [`PluginError::Load`].
+    /// [`PluginError::ComponentTooLarge`], [`PluginError::ForeignImport`], [`PluginError::MissingExport`], [`PluginError::Load`].
     pub fn open(
         &self,
         package: &PluginPackage,
@@ -127,6 +128,7 @@ impl WasmRuntime {
             return Err(PluginError::WrongRuntime { plugin: name.clone(), expected, found });
         }
         manifest.need_kind(kind)?;
+        size::check(package)?;
         contract::check(package.entry(), name, manifest.sdk, world)?;
         let component = self.component(package)?;
         linker.instantiate_pre(&component).map_err(|error| load_error(package, &error))

@@ -1,12 +1,13 @@
 //! Plugins under test, and what the suites over both runtimes share.
 
+pub mod attacks;
 mod core_guest;
 mod fixtures;
 pub mod measure;
 mod packages;
 mod policies;
 
-pub use core_guest::{API_SECTION, core_guest};
+pub use core_guest::{API_SECTION, core_guest, world_guest};
 pub use fixtures::{fixture_catalogue, fixture_config, gemma3_catalogue, llama_catalogue};
 pub use packages::{
     lua_package, lua_script, lua_script_of, manifest, misbehave_lua, misbehave_policy_lua,

@@ -1,4 +1,4 @@
-//! One suite over both runtimes: what a guest may do, and what becomes of one that misbehaves.
+//! One suite over both runtimes: what a guest may do. What becomes of one that misbehaves is judged in `escape`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::sync::{Arc, Mutex};
@@ -30,43 +30,21 @@ fn run(plugin: &dyn GraphPlugin, deed: &str) -> Result<Graph, PluginError> {
     plugin.build(&format!("{{\"do\": \"{deed}\"}}"), catalogue())
 }
 
+/// What a plugin refuses is no fault, and its words arrive.
 #[test]
-fn each_misdeed_ends_in_its_own_code_in_both_runtimes() {
-    let cases = [
-        // (deed, code in WASM, code in Lua, what the message or the found part contains)
-        ("loop", "plugin.time-budget", "plugin.time-budget", "spent its time in `build`"),
-        ("bomb", "plugin.memory-budget", "plugin.memory-budget", "spent its memory in `build`"),
-        ("recurse", "plugin.trap", "plugin.script-error", "stack"),
-        ("panic", "plugin.trap", "plugin.script-error", "I am not well"),
-        ("log flood", "plugin.output-budget", "plugin.output-budget", "bytes of log text"),
-        ("missing tensor", "graph.missing-tensor", "graph.missing-tensor", "`nowhere`"),
-        ("huge name", "graph.limit", "graph.limit", "bytes of a name"),
-        ("many nodes", "graph.limit", "graph.limit", "more than 1000 nodes"),
-        ("many slots", "graph.limit", "graph.limit", "more than 100 slots"),
-        ("large reshape", "graph.shape", "graph.shape", "as many elements"),
-        ("doubling", "graph.limit", "graph.limit", "elements"),
-        ("reused slot", "graph.slot", "graph.slot", "used already"),
-        ("not a number", "graph.attribute", "graph.attribute", "a finite number"),
-        ("beyond float32", "graph.attribute", "graph.attribute", "a finite number"),
-        ("no logits", "graph.shape", "graph.shape", "[B,T,V]"),
-        ("inside a scan", "graph.unknown-value", "graph.unknown-value", "no value"),
-        ("error after success", "plugin.guest-error", "plugin.script-error", "I changed my mind"),
-        ("long words", "plugin.guest-error", "plugin.script-error", "blah"),
-        ("invalid", "plugin.invalid-config", "plugin.invalid-config", "`do`"),
-        ("unsupported", "plugin.unsupported-config", "plugin.unsupported-config", "`do`"),
-    ];
-    let [wasm, lua] = both(budget(), &LogSink::discard());
-    for (deed, in_wasm, in_lua, contains) in cases {
-        for (plugin, code) in [(&wasm, in_wasm), (&lua, in_lua)] {
-            let report = run(plugin.as_ref(), deed).expect_err(deed).report();
+fn refusals_have_their_own_codes_in_both_runtimes() {
+    for plugin in both(budget(), &LogSink::discard()) {
+        for (deed, code, contains) in [
+            ("missing tensor", "graph.missing-tensor", "`nowhere`"),
+            ("invalid", "plugin.invalid-config", "`do`"),
+            ("unsupported", "plugin.unsupported-config", "`do`"),
+        ] {
+            let error = run(plugin.as_ref(), deed).expect_err(deed);
+            assert!(!error.is_fault(), "{deed}: {error}");
+            let report = error.report();
             assert_eq!(report.code, code, "{deed}: {report}");
             assert!(report.to_string().contains(contains), "{deed}: {report}");
             assert!(report.message.contains("misbehave 1.0.0"), "{deed}: {report}");
-            assert!(
-                report.to_string().len() < 20_000,
-                "{deed}: an error of {} bytes",
-                report.to_string().len()
-            );
         }
     }
 }

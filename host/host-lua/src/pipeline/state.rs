@@ -8,6 +8,7 @@ use mlua::{Function, Lua, LuaOptions, Result, StdLib, Table, VmState};
 use super::calls;
 use super::fault::Over;
 use super::shared::Shared;
+use crate::library;
 use crate::sandbox::{REMOVED, REMOVED_MATH};
 
 static PRELUDE: LazyLock<Vec<u8>> = LazyLock::new(|| {
@@ -45,6 +46,7 @@ pub(super) fn fresh(shared: &Shared) -> Result<State> {
     for name in REMOVED_MATH {
         math.raw_remove(name)?;
     }
+    library::bound(&lua)?;
     let array = lua.create_table()?;
     let host = calls::table(&lua, shared, &array)?;
     let prelude = lua.load(PRELUDE.as_slice()).set_mode(ChunkMode::Binary).set_name("=prelude");
