@@ -23,11 +23,11 @@ use crate::packages::{
 use crate::{Loop, core_guest, numbers};
 
 /// Milliseconds of every hook but those of a step.
-pub const TIME_MS: u64 = 120;
+pub const TIME_MS: u64 = 300;
 /// Milliseconds of a step, a rollback, a fork and a destructor.
-pub const STEP_MS: u64 = 60;
+pub const STEP_MS: u64 = 150;
 /// Bytes of a guest's memory.
-pub const MEMORY_BYTES: usize = 16 << 20;
+pub const MEMORY_BYTES: usize = 8 << 20;
 /// Bytes of a guest's log.
 pub const LOG_BYTES: usize = 4_096;
 /// Calls on a step.

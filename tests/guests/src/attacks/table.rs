@@ -34,21 +34,21 @@ fn loops() -> Vec<Attack> {
                     (func (export "build") (param i32 i32) (result i32) (i32.const 0))"#,
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
-            refused(Script("sampling-policy", "while true do end"), TIME, &["`describe`", "120 ms"]),
+            refused(Script("sampling-policy", "while true do end"), TIME, &["`describe`", "300 ms"]),
         ),
-        twins("a loop in `describe`", Describe("loop"), TIME, &["`describe`", "120 ms"]),
-        twins("a loop in `open`", Policy("loop in open"), TIME, &["`open`", "120 ms"]),
-        twins("a loop in `step`", Policy("loop"), TIME, &["`step`", "60 ms"]),
-        twins("a loop in `rollback`", Policy("loop in rollback"), TIME, &["`rollback`", "60 ms"]),
-        twins("a loop in `fork`", Policy("loop in fork"), TIME, &["`fork`", "60 ms"]),
+        twins("a loop in `describe`", Describe("loop"), TIME, &["`describe`", "300 ms"]),
+        twins("a loop in `open`", Policy("loop in open"), TIME, &["`open`", "300 ms"]),
+        twins("a loop in `step`", Policy("loop"), TIME, &["`step`", "150 ms"]),
+        twins("a loop in `rollback`", Policy("loop in rollback"), TIME, &["`rollback`", "150 ms"]),
+        twins("a loop in `fork`", Policy("loop in fork"), TIME, &["`fork`", "150 ms"]),
         pair(
             "a loop in a destructor",
             refused(Policy("loop in drop"), "plugin.ended", &["spent its time in `drop`", "before `step`"]),
             harmless(Policy("loop in drop")),
         ),
-        twins("a loop in `build`", Graph("loop"), TIME, &["`build`", "120 ms"]),
+        twins("a loop in `build`", Graph("loop"), TIME, &["`build`", "300 ms"]),
         pair(
             "a loop in `plan`",
             refused(
@@ -57,12 +57,12 @@ fn loops() -> Vec<Attack> {
                     (func (export "plan") (param i32 i32 i32 i32 i32 i32) (result i32) (loop (br 0)) unreachable)"#,
                 ),
                 TIME,
-                &["`plan`", "120 ms"],
+                &["`plan`", "300 ms"],
             ),
             refused(
                 Script("quant-profile", "function plan() while true do end end"),
                 TIME,
-                &["`plan`", "120 ms"],
+                &["`plan`", "300 ms"],
             ),
         ),
         pair(
@@ -74,7 +74,7 @@ fn loops() -> Vec<Attack> {
                     (func (export "build") (param i32 i32) (result i32) (i32.const 0))"#,
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
             refused(
                 Script(
@@ -82,7 +82,7 @@ fn loops() -> Vec<Attack> {
                     "function build() print(setmetatable({}, { __tostring = function() while true do end end })) end",
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
         ),
         pair(
@@ -94,7 +94,7 @@ fn loops() -> Vec<Attack> {
                     (func (export "cabi_post_build") (param i32) (loop (br 0)))"#,
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
             harmless(Script(
                 "model-graph",
@@ -113,7 +113,7 @@ fn loops() -> Vec<Attack> {
                     "function build() while true do pcall(function() while true do end end) end end",
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
         ),
         pair(
@@ -127,7 +127,7 @@ fn loops() -> Vec<Attack> {
                         (call_indirect (type $f) (i32.const 0)) (i32.const 0))"#,
                 ),
                 TIME,
-                &["`build`", "120 ms"],
+                &["`build`", "300 ms"],
             ),
             refused(
                 Script(
@@ -138,16 +138,16 @@ fn loops() -> Vec<Attack> {
                 &["`build`", "index nil with 'wrap'"],
             ),
         ),
-        twins("a search that never ends", Policy("exponential"), TIME, &["`step`", "60 ms"]),
+        twins("a search that never ends", Policy("exponential"), TIME, &["`step`", "150 ms"]),
     ]
 }
 
 /// Work that the runtime itself does for a guest.
 fn native_calls() -> Vec<Attack> {
-    let script = |source| refused(Script("model-graph", source), TIME, &["`build`", "120 ms"]);
-    let bulk = |text| refused(Build("", text), TIME, &["`build`", "120 ms"]);
+    let script = |source| refused(Script("model-graph", source), TIME, &["`build`", "300 ms"]);
+    let bulk = |text| refused(Build("", text), TIME, &["`build`", "300 ms"]);
     vec![
-        twins("native calls that take long", Policy("long native call"), TIME, &["`step`", "60 ms"]),
+        twins("native calls that take long", Policy("long native call"), TIME, &["`step`", "150 ms"]),
         pair(
             "one native call over much",
             bulk(
@@ -175,7 +175,7 @@ fn native_calls() -> Vec<Attack> {
             harmless(Policy("bad order")),
             script(
                 "function build()
-                    local numbers = table.create(500000, 0)
+                    local numbers = table.create(200000, 0)
                     while true do table.sort(numbers) end
                 end",
             ),
@@ -191,21 +191,21 @@ fn native_calls() -> Vec<Attack> {
 fn memory() -> Vec<Attack> {
     let build = |text| Build("", text);
     vec![
-        twins("a hoard", Policy("bomb"), MEMORY, &["`step`", "16777216 bytes"]),
-        twins("a hoard in `build`", Graph("bomb"), MEMORY, &["`build`", "16777216 bytes"]),
-        twins("one large block", Policy("one large block"), MEMORY, &["`step`", "16777216 bytes"]),
-        twins("a text that doubles", Policy("doubling"), MEMORY, &["`step`", "16777216 bytes"]),
+        twins("a hoard", Policy("bomb"), MEMORY, &["`step`", "8388608 bytes"]),
+        twins("a hoard in `build`", Graph("bomb"), MEMORY, &["`build`", "8388608 bytes"]),
+        twins("one large block", Policy("one large block"), MEMORY, &["`step`", "8388608 bytes"]),
+        twins("a text that doubles", Policy("doubling"), MEMORY, &["`step`", "8388608 bytes"]),
         pair(
             "memory from the start",
             refused(
                 build(r#"(memory 1000) (func (export "build") (param i32 i32) (result i32) (i32.const 0))"#),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
             refused(
                 Script("model-graph", "hoard = buffer.create(1e9)"),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
         ),
         pair(
@@ -216,12 +216,12 @@ fn memory() -> Vec<Attack> {
                     (loop (drop (memory.grow (i32.const 16))) (br 0)) unreachable)"#,
                 ),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
             refused(
                 Script("model-graph", "function build() local t = {} for i = 1, 1e9 do t[i] = { i } end end"),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
         ),
         pair(
@@ -236,7 +236,7 @@ fn memory() -> Vec<Attack> {
             refused(
                 Script("model-graph", "function build() table.create(5e7, 0) end"),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
         ),
         pair(
@@ -255,13 +255,13 @@ fn memory() -> Vec<Attack> {
                     "function build() table.concat(table.create(1000000, string.rep('z', 1000))) end",
                 ),
                 MEMORY,
-                &["`build`", "16777216 bytes"],
+                &["`build`", "8388608 bytes"],
             ),
         ),
         pair(
             "a hoard of handles",
             refused(Policy("handle leak"), TRAP, &["`open`", "handle"]),
-            refused(Policy("handle leak"), MEMORY, &["`open`", "16777216 bytes"]),
+            refused(Policy("handle leak"), MEMORY, &["`open`", "8388608 bytes"]),
         ),
     ]
 }
@@ -412,7 +412,7 @@ fn answers() -> Vec<Attack> {
                 TRAP,
                 &["`build`"],
             ),
-            refused(script("function build() error(string.rep('blah ', 1000000)) end"), SCRIPT, &["`build`"]),
+            refused(script("function build() error(string.rep('blah ', 100000)) end"), SCRIPT, &["`build`"]),
         ),
         pair(
             "a thousand complaints",
@@ -429,7 +429,7 @@ fn answers() -> Vec<Attack> {
             ),
             refused(
                 script(
-                    "function build(config) config:refuse_unknown(table.create(100000, 'x')) error('no') end",
+                    "function build(config) config:refuse_unknown(table.create(1000, 'x')) error('no') end",
                 ),
                 SCRIPT,
                 &["`build`"],
