@@ -1,6 +1,7 @@
 //! What this program has: plugins, profiles, a device, the model cache; and the registry over them.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 
 use host_cpu::CpuDevice;
@@ -8,7 +9,8 @@ use host_device::Device;
 use host_lua::{LuaPlugin, LuaPolicy};
 use host_models::{ModelStore, Settings};
 use host_plugins::{
-    Budget, GraphPlugin, LogSink, PluginError, PluginFolder, PluginPackage, Runtime, SamplingPolicy,
+    Budget, GraphPlugin, LogSink, MonotonicClock, PluginError, PluginFolder, PluginPackage, Quarantine,
+    Runtime, SamplingPolicy,
 };
 use host_registry::{
     Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
@@ -38,6 +40,8 @@ pub(crate) struct Host {
     pub(crate) registry: Registry,
     pub(crate) settings: Settings,
     pub(crate) store: ModelStore,
+    /// What is known of plugins that failed, over all compositions of this process.
+    pub(crate) quarantine: Arc<Quarantine>,
 }
 
 impl Host {
@@ -55,7 +59,19 @@ impl Host {
         let registry = registry(&plugins, &quants, &devices)?;
         let settings = Settings::from_environment(None)?;
         let store = ModelStore::with_settings(settings.clone());
-        Ok(Host { plugin_dirs, profile_dirs, plugins, profiles, quants, devices, registry, settings, store })
+        let quarantine = Quarantine::new(MonotonicClock::start(), log_to_stderr());
+        Ok(Host {
+            plugin_dirs,
+            profile_dirs,
+            plugins,
+            profiles,
+            quants,
+            devices,
+            registry,
+            settings,
+            store,
+            quarantine,
+        })
     }
 
     /// The device of a composition.
@@ -71,9 +87,13 @@ impl Host {
     pub(crate) fn graph_plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Failure> {
         let package = self.package(composition.graph());
         let (budget, log) = (Budget::default(), log_to_stderr());
-        Ok(match package.manifest().runtime {
+        let plugin: Box<dyn GraphPlugin> = match package.manifest().runtime {
             Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
             Runtime::Wasm => Box::new(self.wasm()?.open(package, budget, log)?),
+        };
+        Ok(match composition.quarantine() {
+            Some(rules) => self.quarantine.graph(rules, plugin),
+            None => plugin,
         })
     }
 
@@ -88,9 +108,13 @@ impl Host {
         let Some(policy) = composition.policy() else { return Ok(None) };
         let package = self.package(&policy.plugin);
         let (budget, log) = (Budget::default(), log_to_stderr());
-        Ok(Some(match package.manifest().runtime {
+        let plugin: Box<dyn SamplingPolicy> = match package.manifest().runtime {
             Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
             Runtime::Wasm => Box::new(self.wasm()?.open_policy(package, budget, log)?),
+        };
+        Ok(Some(match composition.quarantine() {
+            Some(rules) => self.quarantine.policy(rules, plugin),
+            None => plugin,
         }))
     }
 

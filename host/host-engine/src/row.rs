@@ -160,6 +160,10 @@ impl Row {
             return Ok(Edits { forced: vec![token], ..Edits::none() });
         }
         let position = self.position();
+        // Who raised the flag during this step waits for no guest.
+        if self.policy.is_some() && self.request.cancel.is_cancelled() {
+            return Err(End::Finished(FinishReason::Cancelled));
+        }
         let Some(policy) = &mut self.policy else { return Ok(Edits::none()) };
         let input = PolicyInput {
             row: &RowView::new(logits, logits_row),
@@ -190,7 +194,13 @@ impl Row {
         };
         let position = self.tokens.len();
         let choice = self.chain.choose(&input, &edits);
-        let choice = choice.map_err(|source| ended(EngineError::Sample { position, source }))?;
+        let choice = choice.map_err(|source| {
+            let report = EngineError::Sample { position, source }.report();
+            End::Failed(Box::new(match &self.policy {
+                Some(policy) => report.note(format!("plugin {} took part in this `step`", policy.name())),
+                None => report,
+            }))
+        })?;
         if let Some(constraint) = &mut self.constraint {
             constraint.accept(choice.token_id).map_err(|error| ended(error.into()))?;
         }

@@ -6,7 +6,9 @@ use host_sampling::{Budget as GrammarBudget, Edits, Grammar, GrammarSpec, TokenT
 use proptest::prelude::*;
 
 use crate::fake::{FakeExecutable, StepLog, Toy};
-use crate::{Driver, Engine, EngineError, EngineOptions, Event, Outcome, Request, RequestId, Usage};
+use crate::{
+    CancelFlag, Driver, Engine, EngineError, EngineOptions, Event, Outcome, Request, RequestId, Usage,
+};
 
 fn engine(toy: &Toy) -> (Engine, StepLog) {
     let (executable, log) = FakeExecutable::new(toy.clone());
@@ -583,6 +585,32 @@ fn a_policy_that_fails_ends_its_request_alone() {
     assert_eq!(tokens_of(&events, other), alone);
     assert_eq!(tokens_of(&events, failing).len(), 3);
     assert_eq!(end_of(&events, failing), Err("plugin.time-budget"));
+    assert_all_released(&engine);
+}
+
+/// A guest may take its budget, so the flag is looked at before each guest of a step and not only before the step.
+#[test]
+fn a_request_that_is_cancelled_during_a_step_waits_for_no_guest_of_its_own() {
+    let toy = Toy::default();
+    let (mut engine, _) = engine(&toy);
+    let cancel = CancelFlag::new();
+    let raised = cancel.clone();
+    let first = with_policy(greedy(&[3], 4), move |input| {
+        if input.position == 1 {
+            raised.cancel();
+        }
+        Ok(Edits::none())
+    });
+    let second = with_policy(Request { cancel, ..greedy(&[5], 4) }, |input| {
+        assert_eq!(input.position, 0, "the request was cancelled before this step");
+        Ok(Edits::none())
+    });
+    let first = engine.submit(first).expect("a good request");
+    let second = engine.submit(second).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(end_of(&events, first), Ok(FinishReason::Length));
+    assert_eq!(end_of(&events, second), Ok(FinishReason::Cancelled));
+    assert_eq!(tokens_of(&events, second).len(), 1);
     assert_all_released(&engine);
 }
 

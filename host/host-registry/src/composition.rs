@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
-use host_plugins::Grants;
+use host_plugins::{Grants, QuarantineRules};
 use serde_json::{Map, Value};
 
 use crate::profile::{Profile, Quant, SamplingDefaults, Serve, Sha256Digest};
@@ -87,6 +87,11 @@ impl Composition {
     /// What is asked of the device.
     pub fn options(&self) -> &CompileOptions {
         &self.options
+    }
+
+    /// When faults keep a plugin out; none where the profile keeps none out.
+    pub fn quarantine(&self) -> Option<QuarantineRules> {
+        self.profile.limits.quarantine
     }
 
     /// The sampling settings of a request that gives none.

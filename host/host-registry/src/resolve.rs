@@ -73,6 +73,13 @@ const CONTEXT_TOKENS: Key = Key::with_flag("limits.context_tokens", "--context-t
 const MAX_SEQUENCES: Key = Key::with_flag("limits.max_sequences", "--max-sequences");
 const MAX_STEP_TOKENS: Key = Key::with_flag("limits.max_step_tokens", "--max-step-tokens");
 const MEMORY_BYTES: Key = Key::with_flag("limits.memory_bytes", "--memory-bytes");
+/// In the order of [`host_plugins::QuarantineRules::numbers`].
+const QUARANTINE: [Key; 4] = [
+    Key::new("limits.quarantine.faults"),
+    Key::new("limits.quarantine.within_s"),
+    Key::new("limits.quarantine.first_backoff_s"),
+    Key::new("limits.quarantine.longest_backoff_s"),
+];
 const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
 
 /// What a composition is made of.
@@ -110,6 +117,7 @@ impl<'a> Resolution<'a> {
             self.count(MAX_STEP_TOKENS, limits.max_step_tokens, self.overrides.max_step_tokens);
         self.step_takes_each_sequence(max_sequences, max_step_tokens);
         let memory_bytes = self.memory_bytes();
+        self.record_quarantine();
         self.record_defaults();
         let options = CompileOptions {
             numeric: numeric?,
@@ -323,6 +331,15 @@ impl<'a> Resolution<'a> {
             self.record(Key::new("serve.system"), Value::from(system.as_str()));
         }
         self.record(Key::new("serve.stop"), Value::from(serve.stop.as_slice()));
+    }
+
+    /// When plugins are kept out, where the profile says it.
+    fn record_quarantine(&mut self) {
+        if let Some(rules) = self.profile.limits.quarantine {
+            for (key, (_, number)) in QUARANTINE.into_iter().zip(rules.numbers()) {
+                self.record(key, number);
+            }
+        }
     }
 
     fn record(&mut self, key: Key, value: impl Display) {

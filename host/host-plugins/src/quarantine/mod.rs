@@ -202,6 +202,16 @@ impl Record {
 }
 
 impl QuarantineRules {
+    /// Each number with its key in a profile.
+    pub fn numbers(self) -> [(&'static str, u32); 4] {
+        [
+            ("faults", self.faults),
+            ("within_s", self.within_s),
+            ("first_backoff_s", self.first_backoff_s),
+            ("longest_backoff_s", self.longest_backoff_s),
+        ]
+    }
+
     fn first_backoff(self) -> Duration {
         Duration::from_secs(self.first_backoff_s.into())
     }

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::{KvDtype, Predicate, Profile, Quant, SamplingDefaults};
 use host_core::Numeric;
+use host_plugins::QuarantineRules;
 
 /// A value that its type admits and its meaning does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -164,6 +165,21 @@ impl Faults {
         }
         if let Some(super::Threads::Count(0)) = limits.n_threads {
             self.add(&["limits", "n_threads"], "\"all\" or at least 1", "0");
+        }
+        if let Some(rules) = limits.quarantine {
+            self.quarantine(rules);
+        }
+    }
+
+    fn quarantine(&mut self, rules: QuarantineRules) {
+        for (key, number) in rules.numbers() {
+            self.at_least_one(&["limits", "quarantine", key], number as usize);
+        }
+        let QuarantineRules { first_backoff_s, longest_backoff_s, .. } = rules;
+        if longest_backoff_s < first_backoff_s {
+            let expected = format!("at least first_backoff_s, {first_backoff_s}");
+            let key = ["limits", "quarantine", "longest_backoff_s"];
+            self.add(&key, &expected, longest_backoff_s.to_string());
         }
     }
 

@@ -11,6 +11,7 @@ mod values;
 use std::collections::BTreeMap;
 
 use host_core::Numeric;
+use host_plugins::QuarantineRules;
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
@@ -150,4 +151,7 @@ pub struct Limits {
     /// Worker threads; absent leaves them to the command line, and a composition without either is refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_threads: Option<Threads>,
+    /// When faults keep a plugin out, and for how long; absent keeps none out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quarantine: Option<QuarantineRules>,
 }

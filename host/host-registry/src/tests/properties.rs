@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use host_core::{Breaker, Numeric, Sampler, SamplingSettings};
-use host_plugins::Right;
+use host_plugins::{QuarantineRules, Right};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -153,13 +153,22 @@ fn limits() -> impl Strategy<Value = Limits> {
         prop_oneof![tokens.clone().prop_map(ContextTokens::Exactly), tokens.prop_map(ContextTokens::AtMost)];
     let threads = prop_oneof![Just(Threads::All), (1usize..4096).prop_map(Threads::Count)];
     let bytes = prop::option::of((1u64..=u64::MAX).prop_map(Bytes));
-    (context, 1usize..64, 64usize..4096, bytes, prop::option::of(threads)).prop_map(
-        |(context_tokens, max_sequences, max_step_tokens, memory_bytes, n_threads)| Limits {
+    let rules = (1u32.., 1u32.., 1u32..100, 100u32..);
+    let rules = rules.prop_map(|(faults, within_s, first_backoff_s, longest_backoff_s)| QuarantineRules {
+        faults,
+        within_s,
+        first_backoff_s,
+        longest_backoff_s,
+    });
+    let options = (bytes, prop::option::of(threads), prop::option::of(rules));
+    (context, 1usize..64, 64usize..4096, options).prop_map(
+        |(context_tokens, max_sequences, max_step_tokens, (memory_bytes, n_threads, quarantine))| Limits {
             context_tokens,
             max_sequences,
             max_step_tokens,
             memory_bytes,
             n_threads,
+            quarantine,
         },
     )
 }

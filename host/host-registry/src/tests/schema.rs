@@ -119,6 +119,31 @@ fn a_value_without_meaning_is_refused_at_its_place() {
     snapshot!(table(reports.chain([several, empty_match])));
 }
 
+/// Four numbers, all of them, each at least 1; without the table no plugin is kept out.
+#[test]
+fn a_quarantine_is_read_and_checked() {
+    let with = |table: &str| format!("{PROFILE}[limits.quarantine]\n{table}");
+    let good = "faults = 3\nwithin_s = 60\nfirst_backoff_s = 10\nlongest_backoff_s = 600\n";
+    let rules = |text: String| {
+        let set = ProfileSet::from_texts([(FILE.to_owned(), text)]).expect("a sound profile");
+        set.by_id("tiny").expect("it is there").profile().limits.quarantine
+    };
+    assert_eq!(rules(PROFILE.to_owned()), None);
+    assert_eq!(rules(with(good)).map(|rules| rules.numbers().map(|(_, n)| n)), Some([3, 60, 10, 600]));
+    for (from, to, code, says) in [
+        ("faults = 3", "faults = 0", "profile.value", "at least 1"),
+        ("within_s = 60", "within_s = 0", "profile.value", "at least 1"),
+        ("longest_backoff_s = 600", "longest_backoff_s = 9", "profile.value", "at least first_backoff_s, 10"),
+        ("within_s = 60\n", "", "profile.missing-key", "within_s"),
+        ("within_s = 60", "within_ms = 60", "profile.unknown-key", "within_ms"),
+        ("within_s = 60", "within_s = -1", "profile.type", "-1"),
+    ] {
+        let report = host_core::Reported::report(&refused(&with(&good.replace(from, to)))[0]);
+        assert_eq!(report.code, code, "{to}: {report}");
+        assert!(report.to_string().contains(says), "{to}: {report}");
+    }
+}
+
 #[test]
 fn a_place_counts_characters_and_ends_with_its_line() {
     let text = edited(&[("about = \"A tiny llama\"", "about = \"ä\\u0000 tiny\"")]);

@@ -85,6 +85,11 @@ impl Arena {
         result.map_err(|error| error.report())
     }
 
+    /// The policy that misbehaves on demand, opened anew.
+    pub fn misbehave(&self, runtime: Runtime) -> Box<dyn SamplingPolicy> {
+        self.open_policy(runtime, "nothing").expect("a good policy until it is told otherwise")
+    }
+
     /// What an attack of this kind must leave as it was: a policy, a graph and a plan that do what they should.
     ///
     /// # Errors
