@@ -10,12 +10,13 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId};
 
-/// Owns the engine's thread. Dropping it ends the thread after the running step; requests that are not done
-/// then get no further outcome.
+/// Owns the engine's thread. Dropping it ends the thread after the running step, which calls no further guest; requests
+/// that are not done then get no further outcome.
 pub struct Driver {
     /// `None` once the driver is being dropped.
     commands: Option<Sender<Command>>,
     thread: Option<JoinHandle<()>>,
+    stop: CancelFlag,
 }
 
 enum Command {
@@ -35,10 +36,11 @@ impl Driver {
     /// [`std::io::Error`] when the system gives no thread.
     pub fn start(engine: Engine) -> std::io::Result<Self> {
         let (commands, received) = mpsc::channel();
+        let stop = engine.stop_flag();
         let thread = std::thread::Builder::new().name("engine".to_owned()).spawn(move || {
             Loop { engine, consumers: BTreeMap::new() }.run(&received);
         })?;
-        Ok(Driver { commands: Some(commands), thread: Some(thread) })
+        Ok(Driver { commands: Some(commands), thread: Some(thread), stop })
     }
 
     /// Hands a request over. What [`Engine::submit`] refuses comes as [`Outcome::Failed`].
@@ -105,6 +107,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.stop.cancel();
         drop(self.commands.take());
         if let Some(thread) = self.thread.take() {
             // A panic in the engine's thread has been printed; the consumers see their channels close.

@@ -7,7 +7,7 @@ use host_device::{DeviceError, Executable, LogitsFor, RunError, TokenRun};
 use host_sampling::Chain;
 
 use crate::error::EngineError;
-use crate::request::{Event, Request, RequestId, SessionId, Usage};
+use crate::request::{CancelFlag, Event, Request, RequestId, SessionId, Usage};
 use crate::row::{End, Row, Waiting};
 use crate::schedule::{Share, plan};
 use crate::sessions::{Held, Sessions, rewind};
@@ -29,6 +29,7 @@ pub struct Engine {
     /// In the order of their requests.
     rows: Vec<Row>,
     sessions: Sessions,
+    stop: CancelFlag,
     n_requests: u64,
     n_steps: u64,
 }
@@ -49,6 +50,7 @@ impl Engine {
             waiting: VecDeque::new(),
             rows: Vec::new(),
             sessions: Sessions::default(),
+            stop: CancelFlag::new(),
             n_requests: 0,
             n_steps: 0,
         }
@@ -57,6 +59,12 @@ impl Engine {
     /// The executable, for its memory plan and signatures.
     pub fn executable(&self) -> &dyn Executable {
         &*self.executable
+    }
+
+    /// Raised from anywhere, it keeps the running step and those after it from calling any further guest: requests with
+    /// a policy are cancelled. So whoever shuts the engine down waits for one guest's budget at most.
+    pub fn stop_flag(&self) -> CancelFlag {
+        self.stop.clone()
     }
 
     /// Whether no request runs or waits.
@@ -137,7 +145,9 @@ impl Engine {
 
     /// Advances every request by one step and tells what happened.
     ///
-    /// Cancelled requests leave first, waiting ones join while there are sequences, then one ragged batch runs.
+    /// Cancelled requests leave first, waiting ones join while there are sequences, then one ragged batch runs. The
+    /// policies of its rows are asked one after another on this thread, each within its own step's budget: a runaway
+    /// delays the others by that much, once, because it ends its request.
     /// Does nothing when idle.
     pub fn step(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -204,7 +214,8 @@ impl Engine {
                         if !share.is_last {
                             continue;
                         }
-                        let outcomes = row.take_tokens(logits, logits_row, self.options.context_tokens);
+                        let outcomes =
+                            row.take_tokens(logits, logits_row, self.options.context_tokens, &self.stop);
                         let request = row.id;
                         events.extend(outcomes.into_iter().map(|outcome| Event { request, outcome }));
                         logits_row += 1;

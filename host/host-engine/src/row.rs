@@ -8,7 +8,7 @@ use host_plugins::{PolicyInput, PolicyInstance};
 use host_sampling::{Chain, Choice, Constraint, Edits, Grammar, RowView, StepInput};
 
 use crate::error::EngineError;
-use crate::request::{Outcome, Request, RequestId, Usage};
+use crate::request::{CancelFlag, Outcome, Request, RequestId, Usage};
 
 /// A request that was checked and has no sequence yet.
 pub(crate) struct Waiting {
@@ -122,9 +122,10 @@ impl Row {
         logits: &dyn Logits,
         logits_row: usize,
         context_tokens: usize,
+        stop: &CancelFlag,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
-        if let Err(end) = self.try_take(logits, logits_row, context_tokens, &mut outcomes) {
+        if let Err(end) = self.try_take(logits, logits_row, context_tokens, stop, &mut outcomes) {
             self.end = Some(end);
         }
         outcomes
@@ -135,9 +136,10 @@ impl Row {
         logits: &dyn Logits,
         logits_row: usize,
         context_tokens: usize,
+        stop: &CancelFlag,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), End> {
-        let mut edits = self.edits(logits, logits_row)?;
+        let mut edits = self.edits(logits, logits_row, stop)?;
         if let Some(reason) = edits.finish.take() {
             return Err(End::Finished(reason));
         }
@@ -155,13 +157,13 @@ impl Row {
     }
 
     /// What the request's policy does to this step.
-    fn edits(&mut self, logits: &dyn Logits, logits_row: usize) -> Result<Edits, End> {
+    fn edits(&mut self, logits: &dyn Logits, logits_row: usize, stop: &CancelFlag) -> Result<Edits, End> {
         if let Some(token) = self.forced.pop_front() {
             return Ok(Edits { forced: vec![token], ..Edits::none() });
         }
         let position = self.position();
-        // Who raised the flag during this step waits for no guest.
-        if self.policy.is_some() && self.request.cancel.is_cancelled() {
+        // Who raised a flag during this step waits for no guest.
+        if self.policy.is_some() && (self.request.cancel.is_cancelled() || stop.is_cancelled()) {
             return Err(End::Finished(FinishReason::Cancelled));
         }
         let Some(policy) = &mut self.policy else { return Ok(Edits::none()) };

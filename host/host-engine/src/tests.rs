@@ -614,6 +614,26 @@ fn a_request_that_is_cancelled_during_a_step_waits_for_no_guest_of_its_own() {
     assert_all_released(&engine);
 }
 
+#[test]
+fn an_engine_that_is_stopped_calls_no_further_guest() {
+    let toy = Toy::default();
+    let (mut engine, _) = engine(&toy);
+    let stop = engine.stop_flag();
+    let first = with_policy(greedy(&[3], 4), move |_| {
+        stop.cancel();
+        Ok(Edits::none())
+    });
+    let second = with_policy(greedy(&[5], 4), |_| panic!("it was stopped before"));
+    let (first, second) = (engine.submit(first).expect("good"), engine.submit(second).expect("good"));
+    let plain = engine.submit(greedy(&[7], 4)).expect("a good request");
+    let events = drain(&mut engine);
+    assert_eq!(tokens_of(&events, first).len(), 1);
+    assert_eq!(end_of(&events, first), Ok(FinishReason::Cancelled));
+    assert_eq!(end_of(&events, second), Ok(FinishReason::Cancelled));
+    assert_eq!(end_of(&events, plain), Ok(FinishReason::Length));
+    assert_all_released(&engine);
+}
+
 /// Token `i` of the toy's vocabulary is the character 33 + i; the last one ends a generation.
 fn grammar(toy: &Toy, regex: &str) -> Grammar {
     let tokens = (0..toy.n_vocab as u8).map(|i| vec![33 + i]).collect();

@@ -5,6 +5,7 @@
 //! by hand.
 
 mod arena;
+mod made;
 mod table;
 
 use host_plugins::{PluginError, PluginPackage};

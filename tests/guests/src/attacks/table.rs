@@ -1,13 +1,13 @@
 //! The attacks.
 
-use std::path::Path;
-
-use host_plugins::{PluginError, PluginPackage};
-
 use super::Guest::{Build, BuildAlone, Describe, Graph, Package, Plan, Policy, Script};
+use super::made::{
+    bytecode, core_module, cut_component, imports_a_core_function, imports_a_function_we_lack,
+    imports_another_interface, imports_clock, imports_environment, imports_files, imports_random, lua_noise,
+    lua_version_9, much_code, much_text, nested, nested_lua, no_export, noise, other_export, policy_as_graph,
+    version_9,
+};
 use super::{Attack, harmless, pair, refused, twins};
-use crate::core_guest::API_SECTION;
-use crate::packages::{manifest, misbehave_policy_wasm, misbehave_wasm};
 
 const TIME: &str = "plugin.time-budget";
 const MEMORY: &str = "plugin.memory-budget";
@@ -861,153 +861,4 @@ fn packages() -> Vec<Attack> {
             refused(Script("model-graph", "build = 7"), SCRIPT, &["`build`"]),
         ),
     ]
-}
-
-fn component(text: &str) -> Result<PluginPackage, PluginError> {
-    wasm(component_bytes(text))
-}
-
-fn component_bytes(text: &str) -> Vec<u8> {
-    wat::parse_str(format!("(component {API_SECTION} {text})")).expect("the suite's own text")
-}
-
-fn wasm(bytes: Vec<u8>) -> Result<PluginPackage, PluginError> {
-    PluginPackage::from_parts(&manifest("guest", "wasm"), bytes, Path::new("guest"))
-}
-
-fn lua(bytes: Vec<u8>) -> Result<PluginPackage, PluginError> {
-    PluginPackage::from_parts(&manifest("guest", "lua"), bytes, Path::new("guest"))
-}
-
-/// A component with `build`, whose form is another, and an import.
-fn importing(import: &str) -> Result<PluginPackage, PluginError> {
-    component(&format!(r#"(import {import}) {OTHER_BUILD}"#))
-}
-
-const OTHER_BUILD: &str = r#"(core module $m (func (export "f"))) (core instance $i (instantiate $m))
-    (func $f (canon lift (core func $i "f"))) (export "build" (func $f))"#;
-
-fn imports_files() -> Result<PluginPackage, PluginError> {
-    importing(r#""wasi:filesystem/preopens@0.2.0" (instance)"#)
-}
-
-fn imports_environment() -> Result<PluginPackage, PluginError> {
-    importing(r#""wasi:cli/environment@0.2.0" (instance)"#)
-}
-
-fn imports_clock() -> Result<PluginPackage, PluginError> {
-    importing(r#""wasi:clocks/monotonic-clock@0.2.0" (instance)"#)
-}
-
-fn imports_random() -> Result<PluginPackage, PluginError> {
-    importing(r#""wasi:random/random@0.2.0" (instance)"#)
-}
-
-fn imports_another_interface() -> Result<PluginPackage, PluginError> {
-    importing(r#""tenon:plugin/files@0.1.0" (instance (export "read" (func)))"#)
-}
-
-fn imports_a_core_function() -> Result<PluginPackage, PluginError> {
-    importing(r#""env" (func)"#)
-}
-
-fn imports_a_function_we_lack() -> Result<PluginPackage, PluginError> {
-    importing(r#""tenon:plugin/graph@0.1.0" (instance (export "steal" (func)))"#)
-}
-
-fn no_export() -> Result<PluginPackage, PluginError> {
-    component("")
-}
-
-fn other_export() -> Result<PluginPackage, PluginError> {
-    component(OTHER_BUILD)
-}
-
-fn other_export_bytes() -> Vec<u8> {
-    component_bytes(OTHER_BUILD)
-}
-
-fn cut_component() -> Result<PluginPackage, PluginError> {
-    let whole = misbehave_wasm().entry().to_vec();
-    wasm(whole[..whole.len() / 2].to_vec())
-}
-
-fn core_module() -> Result<PluginPackage, PluginError> {
-    wasm(wat::parse_str("(module)").expect("the suite's own text"))
-}
-
-fn noise() -> Result<PluginPackage, PluginError> {
-    wasm(vec![0xff; 1_000])
-}
-
-/// Components within components, beside what a component must have.
-fn nested() -> Result<PluginPackage, PluginError> {
-    const PREAMBLE: &[u8] = b"\0asm\x0d\0\x01\0";
-    const COMPONENT: u8 = 4;
-    // From the inside to the outside, the last byte first.
-    let mut nested: Vec<u8> = PREAMBLE.iter().rev().copied().collect();
-    for _ in 0..20_000 {
-        let size = leb(nested.len());
-        nested.extend(size.iter().rev());
-        nested.push(COMPONENT);
-        nested.extend(PREAMBLE.iter().rev());
-    }
-    nested.reverse();
-    wasm([other_export_bytes(), vec![COMPONENT], leb(nested.len()), nested].concat())
-}
-
-/// A number in groups of seven bits, lowest first.
-fn leb(mut n: usize) -> Vec<u8> {
-    let mut bytes = Vec::new();
-    while n > 0x7f {
-        bytes.push((n & 0x7f) as u8 | 0x80);
-        n >>= 7;
-    }
-    bytes.push(n as u8);
-    bytes
-}
-
-/// Three megabytes of constants that are dropped.
-fn much_code() -> Result<PluginPackage, PluginError> {
-    let [module_id, types_id, functions_id, code_id] = [1, 1, 3, 10];
-    let section = |id: u8, body: Vec<u8>| [vec![id], leb(body.len()), body].concat();
-    let vector = |n: usize, item: &[u8]| [leb(n), item.repeat(n)].concat();
-    let body = [&[0][..], &b"\x41\x07\x1a".repeat(25_000), &[0x0b]].concat();
-    let function = [leb(body.len()), body].concat();
-    let (types, functions) =
-        (section(types_id, vector(1, &[0x60, 0, 0])), section(functions_id, vector(40, &[0])));
-    let code = section(code_id, vector(40, &function));
-    let module = [b"\0asm\x01\0\0\0".to_vec(), types, functions, code].concat();
-    wasm([other_export_bytes(), section(module_id, module)].concat())
-}
-
-fn much_text() -> Result<PluginPackage, PluginError> {
-    lua(vec![b' '; (1 << 20) + 1])
-}
-
-fn version_9() -> Result<PluginPackage, PluginError> {
-    let section = r#"(@custom "tenon:api" "\00\09\01\00\00\03model-graph")"#;
-    wasm(wat::parse_str(format!("(component {section})")).expect("the suite's own text"))
-}
-
-fn policy_as_graph() -> Result<PluginPackage, PluginError> {
-    wasm(misbehave_policy_wasm().entry().to_vec())
-}
-
-/// Compiled code is not text: its first byte is no beginning of a script.
-fn bytecode() -> Result<PluginPackage, PluginError> {
-    lua(vec![6, 3, 0, 0])
-}
-
-fn lua_noise() -> Result<PluginPackage, PluginError> {
-    lua(vec![0xff; 1_000])
-}
-
-fn nested_lua() -> Result<PluginPackage, PluginError> {
-    lua(format!("x = {}1{}", "(".repeat(100_000), ")".repeat(100_000)).into_bytes())
-}
-
-fn lua_version_9() -> Result<PluginPackage, PluginError> {
-    let manifest = manifest("guest", "lua").replace("sdk = \"0.1\"", "sdk = \"9.9\"");
-    PluginPackage::from_parts(&manifest, b"function build() end".to_vec(), Path::new("guest"))
 }
