@@ -10,6 +10,7 @@ use host_plugins::{Budget, GraphPlugin, LogSink, PluginError, PluginPackage};
 use crate::LuaPlugin;
 
 mod policies;
+mod stubs;
 
 fn open(source: &str) -> Result<LuaPlugin, PluginError> {
     let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"model-graph\"\nruntime = \"lua\"\n\
@@ -406,18 +407,4 @@ fn contract_lua_and_stubs_have_the_same_functions() {
         let name = line.split('(').next().unwrap();
         holds(&format!("assert(type(config.{name}) == 'function', '{name}')"));
     }
-}
-
-/// The guide's model graph is a plugin.
-#[test]
-fn the_guides_graph_builds() {
-    let guide = include_str!("../../../plugin-sdk/README.md");
-    let source = guide.split("```lua\n").nth(2).unwrap().split("```").next().unwrap();
-    let tensors: [(&str, &[usize]); 3] =
-        [("model.embed_tokens.weight", &[10, 4]), ("model.norm.weight", &[4]), ("lm_head.weight", &[10, 4])];
-    let facts = |shape: &[usize]| TensorFacts { shape: shape.to_vec(), is_dense: true };
-    let catalogue = tensors.map(|(name, shape)| (name.to_owned(), facts(shape))).into();
-    let config = "{\"hidden_size\": 4, \"vocab_size\": 10, \"rms_norm_eps\": 1e-5}";
-    let graph = open(source).unwrap().build(config, catalogue).unwrap();
-    assert_eq!(graph.n_vocab(), 10);
 }

@@ -82,13 +82,6 @@ fn body(body: &str) -> Result<Edits, PluginError> {
 }
 
 #[test]
-fn the_guides_first_script_is_a_policy() {
-    let guide = include_str!("../../../../plugin-sdk/README.md");
-    let source = guide.split("```lua\n").nth(1).unwrap().split("```").next().unwrap();
-    assert_eq!(step(source).unwrap(), Edits { bias: vec![(1, f32::NEG_INFINITY)], ..Edits::none() });
-}
-
-#[test]
 fn a_script_sees_step_and_vocabulary() {
     body(
         "local ids, logits = step:top(2)
