@@ -98,5 +98,10 @@ pub trait ModelGraph {
     fn build(config: &Config, g: &mut Builder) -> Result<Value, Error>;
 }
 
+/// The guide's code in Rust compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Guide;
+
 #[cfg(test)]
 mod tests;
