@@ -39,7 +39,7 @@ pub fn prefix() -> PathBuf {
 }
 
 /// Cargo's target folder: this program lies in its `release/deps`.
-fn target() -> PathBuf {
+pub fn target() -> PathBuf {
     let program = env::current_exe().expect("the system knows the path of this program");
     let folder = program.ancestors().nth(3).expect("cargo puts tests three folders deep");
     folder.to_owned()

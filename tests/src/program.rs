@@ -44,13 +44,19 @@ impl Tenon {
 
     /// Starts it with every stream a pipe.
     pub fn start<S: AsRef<OsStr>>(&self, arguments: &[S]) -> Child {
+        let mut command = self.command();
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
+    }
+
+    /// The program with its cache folder and without the variables of whoever runs the tests.
+    pub fn command(&self) -> Command {
         let mut command = Command::new(&self.path);
-        command.args(arguments).env("TENON_CACHE", self.cache());
+        command.env("TENON_CACHE", self.cache());
         for name in ["TENON_PLUGINS", "TENON_PROFILES"] {
             command.env_remove(name);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command.spawn().unwrap_or_else(|error| panic!("{}: {error}", self.path.display()))
+        command
     }
 
     /// Runs it to its end with `input` on standard input.
@@ -72,7 +78,8 @@ impl Tenon {
 }
 
 impl Ended {
-    fn of(output: Output) -> Ended {
+    /// What a finished program left.
+    pub fn of(output: Output) -> Ended {
         let text = |bytes| String::from_utf8(bytes).expect("the program writes UTF-8");
         let ended =
             Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) };

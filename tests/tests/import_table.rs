@@ -30,8 +30,22 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
         &["host-sampling", "host-device", "host-registry", "host-plugins", "host-text", "host-core"],
     ),
     ("host-server", &["host-engine", "host-registry", "host-core"]),
+    ("host-build", &["host-core"]),
+    (
+        "host-author",
+        &[
+            "host-build",
+            "host-lua",
+            "host-wasm",
+            "host-plugins",
+            "host-sampling",
+            "host-device",
+            "host-graph",
+            "host-core",
+        ],
+    ),
     ("host-cli", &["host-*"]),
-    ("xtask", &[]),
+    ("xtask", &["host-build", "host-core"]),
     ("tests", &["host-*", "guests", "plugin-sdk"]),
     ("guests", &["host-*", "plugin-sdk"]),
 ];
@@ -69,8 +83,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("ureq", &["host-models"]),
     ("zip", &["host-models", "xtask"]),
     ("notify", &["host-registry"]),
-    // Profiles and plugin manifests; xtask reads the workspace's own manifests.
-    ("toml", &["host-registry", "host-plugins", "xtask"]),
+    // Profiles, plugin manifests and cases; xtask reads the workspace's own manifests.
+    ("toml", &["host-registry", "host-plugins", "host-author", "xtask"]),
+    // Makes components; the tests make broken ones.
+    ("wit-component", &["host-build", "guests"]),
 ];
 
 /// One crate of the workspace.

@@ -10,6 +10,14 @@ use host_plugins::Right;
 use host_registry::{Bytes, Overrides, PolicyRef, Threads};
 use serde_json::{Map, Value};
 
+mod plugin;
+
+use plugin::PLUGIN_EXAMPLES;
+pub(crate) use plugin::{
+    FolderOnly, FuzzArgs, NewArgs, PluginArgs, PluginBenchArgs, PluginCommand, PluginDoctorArgs, ReplayArgs,
+    plugin_folder,
+};
+
 const EXAMPLES: &str = "\
 Examples:
   tenon chat --profile smollm2-135m
@@ -80,6 +88,9 @@ pub(crate) enum Command {
     /// Write a model with quantised weights, as a folder that MLX reads too
     #[command(after_help = QUANTIZE_EXAMPLES)]
     Quantize(Box<QuantizeArgs>),
+    /// Write, build, test and measure plugins
+    #[command(after_help = PLUGIN_EXAMPLES)]
+    Plugin(PluginArgs),
     /// Tell what this machine and this build can do
     Doctor(DoctorArgs),
     /// Measure speed and memory
@@ -101,6 +112,7 @@ impl Command {
                 ModelsCommand::List { json } | ModelsCommand::Get { json, .. } => *json,
                 ModelsCommand::Remove { .. } => false,
             },
+            Command::Plugin(args) => args.command.wants_json(),
             Command::Doctor(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Quantize(args) => args.json,

@@ -34,9 +34,8 @@ impl Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
             ("usage" | "sampling" | "constraint", _)
-            | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules") => {
-                Exit::Usage
-            }
+            | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules")
+            | (_, "author.name" | "author.folder-taken" | "author.no-plugin") => Exit::Usage,
             (_, "pipeline.cancelled") => Exit::Interrupted,
             ("profile" | "registry" | "compose" | "plugin" | "graph" | "quant", _) => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,

@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         Command::Models(args) => commands::models::run(&cli.folders, &args),
         Command::Import(args) => commands::import::run(&cli.folders, &args),
         Command::Quantize(args) => commands::quantize::run(&cli.folders, &args),
+        Command::Plugin(args) => commands::plugin::run(&cli.folders, &args),
         Command::Doctor(args) => commands::doctor::run(&cli.folders, &args),
         Command::Bench(args) => commands::bench::run(&cli.folders, &args, started),
         Command::Completion(args) => commands::completion::run(&args),

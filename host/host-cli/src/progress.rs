@@ -122,3 +122,37 @@ pub(crate) fn steps_bar(what: &'static str, total: u64) -> ProgressBar {
     bar.set_message(what);
     bar
 }
+
+/// Follows work of a known time; hidden where there is no terminal, and while it is short.
+pub(crate) struct ShareBar {
+    what: &'static str,
+    started: Instant,
+    bar: Option<ProgressBar>,
+}
+
+/// A bar over a share of the whole, from 0 to 1.
+pub(crate) fn share_bar(what: &'static str) -> ShareBar {
+    ShareBar { what, started: Instant::now(), bar: None }
+}
+
+impl ShareBar {
+    /// So much is done, and so many things were counted.
+    pub(crate) fn set(&mut self, share: f64, count: u64) {
+        if self.bar.is_none() && io::stderr().is_terminal() && self.started.elapsed() > PATIENCE {
+            let style = ProgressStyle::with_template("{msg} {wide_bar} {eta}");
+            self.bar = Some(ProgressBar::new(1_000).with_style(style.expect("the template is one of ours")));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_message(format!("{}, {count} steps", self.what));
+            bar.set_position((share.clamp(0.0, 1.0) * 1_000.0) as u64);
+        }
+    }
+}
+
+impl Drop for ShareBar {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -4,6 +4,7 @@
 //! HTTP, WIT and Lua all show the same code, the same values and the same mend.
 
 use std::fmt;
+use std::ops::Range;
 
 use serde::Serialize;
 
@@ -20,6 +21,26 @@ pub struct Place {
     pub excerpt: Option<String>,
     /// Characters to underline from `column` on; 0 underlines nothing.
     pub width: u32,
+}
+
+impl Place {
+    /// The place of a span of bytes in a file's text; the file alone where the span is not known.
+    pub fn in_text(file: &str, text: &str, span: Option<Range<usize>>) -> Self {
+        let file = file.to_owned();
+        let Some((before, part)) = span.and_then(|span| Some((text.get(..span.start)?, text.get(span)?)))
+        else {
+            return Place { file, line: None, column: None, excerpt: None, width: 0 };
+        };
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        let first_line = |text: &str| text.lines().next().unwrap_or("").to_owned();
+        Place {
+            file,
+            line: Some(before.matches('\n').count() as u32 + 1),
+            column: Some(before[line_start..].chars().count() as u32 + 1),
+            excerpt: Some(first_line(&text[line_start..])),
+            width: first_line(part).chars().count() as u32,
+        }
+    }
 }
 
 /// An error as it is shown: a stable code, what happened, what was expected and found, and the mend.

@@ -1,7 +1,6 @@
 //! `plugin.toml`: what a plugin says of itself.
 
 use std::fmt;
-use std::ops::Range;
 use std::path::Path;
 use std::str::FromStr;
 
@@ -76,6 +75,12 @@ impl ContractVersion {
     /// The versions that this host serves.
     pub const SERVED: [ContractVersion; 1] = [ContractVersion { major: 0, minor: 1 }];
 
+    /// The newest version that this host serves: what new plugins are written against.
+    pub fn newest() -> Self {
+        let [.., newest] = Self::SERVED;
+        newest
+    }
+
     /// Whether this host serves it.
     pub fn is_served(self) -> bool {
         Self::SERVED.contains(&self)
@@ -137,10 +142,16 @@ impl Manifest {
     pub fn parse(text: &str, path: &Path) -> Result<Self, PluginError> {
         let manifest: Manifest = toml::from_str(text).map_err(|error| PluginError::Manifest {
             message: error.message().to_owned(),
-            place: Box::new(place_of(text, path, error.span())),
+            place: Box::new(Place::in_text(&path.display().to_string(), text, error.span())),
         })?;
         manifest.check(path)?;
         Ok(manifest)
+    }
+
+    /// Whether a text can be a plugin's id: lower-case letters, digits and hyphens, beginning with a letter; at most 64.
+    pub fn is_id(id: &str) -> bool {
+        let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+        id.starts_with(|c: char| c.is_ascii_lowercase()) && id.chars().all(is_plain) && id.len() <= 64
     }
 
     /// Refuses a plugin of another kind than the one that is needed.
@@ -162,7 +173,7 @@ impl Manifest {
             expected: expected.to_owned(),
             found: found.to_owned(),
         };
-        if !is_id(&self.id) {
+        if !Self::is_id(&self.id) {
             let expected = "up to 64 lower-case letters, digits and hyphens, beginning with a letter";
             return Err(refuse("id", expected, &self.id));
         }
@@ -180,29 +191,8 @@ impl Manifest {
     }
 }
 
-fn is_id(id: &str) -> bool {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    id.starts_with(|c: char| c.is_ascii_lowercase()) && id.chars().all(is_plain) && id.len() <= 64
-}
-
 /// No folder, no parent, nothing hidden: the entry lies beside its manifest.
 fn is_file_name(name: &str) -> bool {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.chars().all(is_plain) && name.len() <= 128
-}
-
-fn place_of(text: &str, path: &Path, span: Option<Range<usize>>) -> Place {
-    let file = path.display().to_string();
-    let Some((before, part)) = span.and_then(|span| Some((text.get(..span.start)?, text.get(span)?))) else {
-        return Place { file, line: None, column: None, excerpt: None, width: 0 };
-    };
-    let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-    let first_line = |text: &str| text.lines().next().unwrap_or("").to_owned();
-    Place {
-        file,
-        line: Some(before.matches('\n').count() as u32 + 1),
-        column: Some(before[line_start..].chars().count() as u32 + 1),
-        excerpt: Some(first_line(&text[line_start..])),
-        width: first_line(part).chars().count() as u32,
-    }
 }

@@ -9,13 +9,10 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use wit_component::ComponentEncoder;
+use host_build::TARGET;
 
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
-
-const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Build every first-party plugin into target/plugins, and lay the profiles beside them.
 ///
@@ -67,21 +64,11 @@ pub(crate) fn build(workspace: &Workspace) -> Outcome {
 
 /// Installs the standard library of a target if it is missing, and says so.
 pub(crate) fn need_target(workspace: &Workspace, target: &str) -> Outcome {
-    let mut rustc = Command::new("rustc");
-    rustc.current_dir(&workspace.root).args(["--print", "target-libdir", "--target", target]);
-    let libraries = PathBuf::from(workspace::captured(&mut rustc)?.trim());
-    if libraries.is_dir() {
+    if host_build::has_target(&workspace.root, target)? {
         return Ok(());
     }
     eprintln!("   the standard library for {target} is missing: rustup installs it once");
-    let mut rustup = Command::new("rustup");
-    rustup.current_dir(&workspace.root).args(["target", "add", target]);
-    workspace::run(&mut rustup).map_err(|failure| {
-        failure.mend(format!(
-            "install Rust through rustup and run `rustup target add {target}`, \
-             or install your distribution's package of the Rust standard library for {target}"
-        ))
-    })
+    Ok(host_build::add_target(&workspace.root, target)?)
 }
 
 fn find(folder: &Path) -> Outcome<Vec<Plugin>> {
@@ -140,8 +127,7 @@ fn lay_out(workspace: &Workspace, plugin: &Plugin, out: &Path) -> Outcome<usize>
 /// Makes a component of a core module and validates it.
 fn encode(module: &Path) -> Outcome<Vec<u8>> {
     let bytes = fs::read(module).map_err(|error| Failure::io("read", module, &error))?;
-    let component = ComponentEncoder::default().validate(true).module(&bytes).and_then(|mut it| it.encode());
-    component.map_err(|error| Failure::new(format!("{} makes no component: {error:#}", module.display())))
+    host_build::encode(&bytes).map_err(|error| Failure::new(format!("{}: {error}", module.display())))
 }
 
 fn copy_scripts(plugin: &Plugin, out: &Path) -> Outcome<usize> {
@@ -173,7 +159,7 @@ fn copy_profiles(workspace: &Workspace) -> Outcome {
                 workspace::read(path)?.as_bytes(),
             )?;
         }
-        Ok(files.len())
+        Ok::<_, Failure>(files.len())
     };
     let profiles = copy(workspace.root.join("profiles"), &out)?;
     let rules = copy(workspace.root.join("profiles/quant"), &out.join("quant"))?;

@@ -7,6 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use host_core::Reported as _;
 use serde_json::Value;
 
 /// Why a command stopped, and what to do about it.
@@ -31,6 +32,18 @@ impl Failure {
     /// An input-output error at a path; `action` is a verb.
     pub(crate) fn io(action: &str, path: &Path, error: &io::Error) -> Failure {
         Failure::new(format!("cannot {action} {}: {error}", path.display()))
+    }
+}
+
+impl From<host_build::BuildError> for Failure {
+    fn from(error: host_build::BuildError) -> Failure {
+        let report = error.report();
+        let found = report.found.map_or(String::new(), |found| format!(": {found}"));
+        let failure = Failure::new(format!("{}{found}", report.message));
+        match report.mend {
+            Some(mend) => failure.mend(mend),
+            None => failure,
+        }
     }
 }
 

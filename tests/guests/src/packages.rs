@@ -8,7 +8,6 @@ use std::sync::{Mutex, OnceLock};
 
 use host_plugins::{Budget, LogSink, PluginPackage};
 use host_wasm::{WasmPlugin, WasmRuntime};
-use wit_component::ComponentEncoder;
 
 /// The folder of this workspace.
 pub fn workspace() -> PathBuf {
@@ -119,12 +118,8 @@ fn component_of(name: &str) -> Vec<u8> {
     let folder =
         std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| workspace().join("target"), PathBuf::from);
     let path = folder.join(target).join("plugin").join(format!("{}.wasm", name.replace('-', "_")));
-    let component = encode(&fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
+    let module = fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let component = host_build::encode(&module).expect("the module makes a component");
     built.insert(name.to_owned(), component.clone());
     component
-}
-
-fn encode(module: &[u8]) -> Vec<u8> {
-    let encoder = ComponentEncoder::default().validate(true).module(module);
-    encoder.and_then(|mut encoder| encoder.encode()).expect("the module makes a component")
 }

@@ -9,6 +9,7 @@ pub(crate) mod generate;
 pub(crate) mod graph;
 pub(crate) mod import;
 pub(crate) mod models;
+pub(crate) mod plugin;
 pub(crate) mod quantize;
 pub(crate) mod run;
 
