@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import torch
-from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM
+from transformers import AutoModelForCausalLM, Gemma3ForCausalLM, Gemma3TextConfig, LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM
 
 from provenance import write_provenance
 from tiny_tokenizer import write_tiny_tokenizer
@@ -35,6 +35,12 @@ GEMMA = dict(
     tie_word_embeddings=True, bos_token_id=1, eos_token_id=2, pad_token_id=0,
 )
 
+QWEN3 = dict(
+    vocab_size=256, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
+    max_position_embeddings=128, rms_norm_eps=1e-6, tie_word_embeddings=False, bos_token_id=1, eos_token_id=2, pad_token_id=0,
+    rope_parameters={"rope_type": "default", "rope_theta": 1e6},
+)
+
 F32, BF16, F16 = torch.float32, torch.bfloat16, torch.float16
 
 # name: (what differs from the base, dtype of the weights, style of config.json, shard size)
@@ -58,6 +64,13 @@ GEMMA_CASES = {
     "window-old-config": (dict(num_key_value_heads=2), BF16, "old", None),
     "softcap": (dict(final_logit_softcapping=12.0, attn_logit_softcapping=20.0), BF16, "new", None),
     "rope-linear": (dict(rope_parameters=GEMMA["rope_parameters"] | {"full_attention": {"rope_type": "linear", "rope_theta": 50000.0, "factor": 8.0}}), BF16, "new", None),
+}
+QWEN3_CASES = {
+    "gqa": (dict(), BF16, "new", None),
+    "tied-bias": (dict(tie_word_embeddings=True, attention_bias=True), BF16, "old", None),
+    "window": (dict(use_sliding_window=True, sliding_window=8, max_window_layers=1), BF16, "new", None),
+    "window-old-config": (dict(use_sliding_window=True, sliding_window=8, max_window_layers=2), BF16, "old", None),
+    "rope-yarn": (dict(rope_parameters=ROPE_YARN), BF16, "old", None),
 }
 
 
@@ -92,6 +105,8 @@ def old_style(config: dict) -> dict:
             "sliding_window_pattern": 3,
         }
         return config
+    if config["model_type"] == "qwen3":
+        config.pop("layer_types")
     scaling = {key: value for key, value in rope.items() if key != "rope_theta"}
     config["rope_theta"] = rope["rope_theta"]
     config["rope_scaling"] = None if scaling == {"rope_type": "default"} else scaling
@@ -164,3 +179,6 @@ def make(fixtures: Path, command: str):
     for name, (changes, dtype, style, shards) in GEMMA_CASES.items():
         model = Gemma3ForCausalLM(Gemma3TextConfig(**GEMMA | changes))
         make_one(fixtures / f"tiny-gemma3-{name}", model, dtype, style, shards, command, f"Gemma3ForCausalLM, window 8 under 24 tokens, both layer kinds; differs from the base by {changes}")
+    for name, (changes, dtype, style, shards) in QWEN3_CASES.items():
+        model = Qwen3ForCausalLM(Qwen3Config(**QWEN3 | changes))
+        make_one(fixtures / f"tiny-qwen3-{name}", model, dtype, style, shards, command, f"Qwen3ForCausalLM with random weights; differs from the base by {changes}")

@@ -198,7 +198,7 @@ fn profile_texts(runtime: Runtime) -> Vec<(String, String)> {
         let text = fs::read_to_string(&path).expect("a profile can be read");
         let text = match runtime {
             Runtime::Wasm => text,
-            Runtime::Lua => ["llama", "gemma3"].iter().fold(text, |text, id| {
+            Runtime::Lua => ["llama", "gemma3", "qwen3"].iter().fold(text, |text, id| {
                 text.replace(&format!("plugin = \"{id}\""), &format!("plugin = \"{id}-lua\""))
             }),
         };

@@ -19,7 +19,8 @@ const CHUNK: usize = 7;
 fn tiny_models_are_batch_invariant() {
     // Longer than the windows of 8 that some have, across the 16 lanes of a kernel, and up to a context of 128.
     let lengths = [1, 2, 7, 8, 16, 33, 64, 100];
-    let folders = ["tiny-llama", "tiny-gemma3", "tiny-mlx"].iter().flat_map(|prefix| fixtures(prefix));
+    let folders =
+        ["tiny-llama", "tiny-gemma3", "tiny-mlx", "tiny-qwen3"].iter().flat_map(|prefix| fixtures(prefix));
     for folder in folders {
         check(&folder, lengths);
     }

@@ -23,7 +23,8 @@ const TINY_TOLERANCE: f32 = 1e-4;
 fn tiny_models_give_the_oracles_logits() {
     let host = Host::lua();
     let mut faults = Vec::new();
-    let folders = ["tiny-llama", "tiny-gemma3", "tiny-mlx"].iter().flat_map(|prefix| fixtures(prefix));
+    let folders =
+        ["tiny-llama", "tiny-gemma3", "tiny-mlx", "tiny-qwen3"].iter().flat_map(|prefix| fixtures(prefix));
     for folder in folders {
         let golden = Tiny::read(&folder);
         let model = host.open(&folder, &overrides(Numeric::Exact, 128, 9, 256)).unwrap();

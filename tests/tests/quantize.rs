@@ -247,7 +247,7 @@ fn roles_that_the_graph_tells_are_those_of_the_names() {
     ];
     let mut seen = std::collections::BTreeSet::new();
     let folders: Vec<PathBuf> =
-        ["tiny-llama", "tiny-gemma3"].iter().flat_map(|prefix| fixtures(prefix)).collect();
+        ["tiny-llama", "tiny-gemma3", "tiny-qwen3"].iter().flat_map(|prefix| fixtures(prefix)).collect();
     for folder in folders {
         let model = host.open(&folder, &overrides(Numeric::Exact, 64, 1, 64)).unwrap();
         for (name, found) in model.graph.uses() {

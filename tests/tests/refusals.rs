@@ -38,6 +38,7 @@ fn cases() -> Vec<Case> {
         case("tiny-llama-rope-llama3", "rope_scaling.rope_type", json!("longrope"), "\"longrope\""),
         case("tiny-llama-rope-llama3-new", "rope_parameters.rope_type", json!("longrope"), "\"longrope\""),
         case("tiny-gemma3-window", "use_bidirectional_attention", json!(true), "true"),
+        case("tiny-qwen3-gqa", "hidden_act", json!("gelu"), "\"gelu\""),
         case("tiny-gemma3-window", "hidden_activation", json!("silu"), "\"silu\""),
     ]
 }

@@ -12,7 +12,7 @@ use tests::places::{fixtures, name};
 use tests::rows::{alone, largest_difference, step};
 use tests::{Host, Model, Runtime};
 
-const TINY: [&str; 3] = ["tiny-llama", "tiny-gemma3", "tiny-mlx"];
+const TINY: [&str; 4] = ["tiny-llama", "tiny-gemma3", "tiny-mlx", "tiny-qwen3"];
 
 #[test]
 fn tiny_models_give_the_oracles_logits_and_tokens() {

@@ -126,7 +126,7 @@ impl Device for MlxDevice {
             set.map_err(|_| fault::last())?;
         }
         let dtype = activation_dtype(graph, checkpoint.catalogue(), options.numeric);
-        let mut tables = Tables { weights: weights::load(graph, checkpoint, dtype, progress)?, ..Tables::default() };
+        let mut tables = Tables::new(self.backend, weights::load(graph, checkpoint, dtype, progress)?);
         let program = Program::new(graph, &mut tables, dtype)?;
         let kv = kv_dtype(options.kv);
         let facts = Facts {

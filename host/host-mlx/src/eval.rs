@@ -9,11 +9,12 @@ use host_graph::{Activation, BinaryOp, Node, Op, ReduceOp, Shape, UnaryOp, Value
 use mlx_rs::{Array, Dtype};
 use mlx_sys as sys;
 
+use crate::Backend;
 use crate::fault::Fault;
-use crate::ops::{self, Made};
+use crate::ops::{self, Made, Packed};
 use crate::program::{Program, Tables};
 use crate::stateful::Step;
-use crate::weights::{Weight, shape_of};
+use crate::weights::{Matrix, Weight, shape_of};
 
 /// The values of a step that are there so far.
 pub(crate) struct Values {
@@ -90,13 +91,19 @@ fn compute(
     step: &mut Step<'_>,
 ) -> Result<(), Fault> {
     let node = &program.nodes[index];
+    let heads_apart = step.is_one_token_a_row();
     let mut inputs = Vec::with_capacity(node.inputs.len());
     for value in &node.inputs {
         let at = value.0 as usize;
         let is_cut = program.is_head[index]
             && !program.is_head[at]
             && !program.nodes[at].shape.lead().is_empty();
-        let array = values.take(*value);
+        let mut array = values.take(*value);
+        if heads_apart && !keeps_heads(&node.op) {
+            let input = &program.nodes[at];
+            let n_rows = if program.is_head[at] { step.n_logits() } else { step.n_tokens() };
+            array = ops::reshape(&array, &list_shape(&input.shape, n_rows))?;
+        }
         if !is_cut {
             inputs.push(array);
             continue;
@@ -109,7 +116,7 @@ fn compute(
         inputs.push(cut);
     }
     if let Some(fused) = program.fused.get(&index) {
-        let all = product(&inputs[0], &fused.weight, fused.bias.as_ref())?;
+        let all = product(tables.backend, &inputs[0], &fused.matrix, fused.bias.as_ref())?;
         let axis = all.shape().len() - 1;
         let mut start = 0;
         for (member, width) in &fused.members {
@@ -123,15 +130,38 @@ fn compute(
         }
         return Ok(());
     }
+    if program.gates.contains_key(&index) {
+        // Its product takes the input as it is.
+        values.set(index, inputs.swap_remove(0));
+        return Ok(());
+    }
     let n_rows = if program.is_head[index] { step.n_logits() } else { step.n_tokens() };
     let array = match &node.op {
+        Op::Reshape { .. } if heads_apart && !program.is_head[index] && node.shape.item().len() == 2 => {
+            let [heads, width] = [0, 1].map(|axis| node.shape.item()[axis] as i32);
+            ops::reshape(&inputs[0], &[n_rows as i32, heads, 1, width])?
+        }
         Op::Tokens => step.tokens(program.is_head[index])?,
         Op::Positions => step.positions(program.is_head[index])?,
+        Op::Binary(BinaryOp::Mul) if program.gates.get(&(node.inputs[0].0 as usize)) == Some(&index) => {
+            match program.nodes[node.inputs[0].0 as usize].op {
+                Op::Unary(op) => ops::compiled(gated(op), &[&inputs[0], &inputs[1]])?,
+                _ => unreachable!("a gate is an activation"),
+            }
+        }
         op if op.slot().is_some() || matches!(op, Op::Rope(_)) => step.stateful(index, node, &inputs, tables)?,
         _ => plain(node, &inputs, tables, program.dtype, n_rows)?,
     };
     values.set(index, array);
     Ok(())
+}
+
+/// Whether an operation takes heads as `[rows, H, 1, D]` too.
+///
+/// In a step of one token a row the heads of a token are kept as attention takes them, not as `[N, H, D]`: the
+/// same elements in the same order, so that a value is not turned between every two operations.
+fn keeps_heads(op: &Op) -> bool {
+    matches!(op, Op::Reshape { .. } | Op::RmsNorm { .. } | Op::Rope(_) | Op::Attention { .. })
 }
 
 /// One pass through the body of a scan over some rows; gives the new state and the output.
@@ -200,7 +230,7 @@ fn plain(node: &Node, inputs: &[Array], tables: &Tables, dtype: Dtype, n_rows: u
         }
         Op::Linear { weight, bias } => {
             let bias = bias.as_ref().map(|name| dense(tables, name));
-            product(&inputs[0], &tables.weights[weight], bias.as_ref())
+            product(tables.backend, &inputs[0], &tables.matrices[weight], bias.as_ref())
         }
         Op::RmsNorm { weight, eps, offset } => {
             let weight = weight.as_ref().map(|name| {
@@ -280,13 +310,36 @@ fn dense(tables: &Tables, name: &str) -> Array {
 }
 
 /// `x w^T + b`.
-pub(crate) fn product(x: &Array, weight: &Weight, bias: Option<&Array>) -> Made {
-    match (weight, bias) {
-        (Weight::Dense(w), None) => ops::matmul(x, &ops::transpose(w, &[1, 0])?),
-        (Weight::Dense(w), Some(bias)) => ops::matmul_add(x, &ops::transpose(w, &[1, 0])?, bias),
-        (Weight::Packed(w), None) => ops::quantised_matmul(x, w),
-        (Weight::Packed(w), Some(bias)) => ops::add(&ops::quantised_matmul(x, w)?, bias),
+fn product(backend: Backend, x: &Array, matrix: &Matrix, bias: Option<&Array>) -> Made {
+    match (matrix, bias) {
+        (Matrix::Dense(w), None) => ops::matmul(x, w),
+        (Matrix::Dense(w), Some(bias)) => ops::matmul_add(x, w, bias),
+        (Matrix::Packed(w), None) => packed_product(backend, x, w),
+        (Matrix::Packed(w), Some(bias)) => ops::add(&packed_product(backend, x, w)?, bias),
     }
+}
+
+/// `x w^T` over codes, in the form that MLX runs fastest.
+///
+/// On CUDA its kernel for few rows reads the matrix once a row, while the one for eight reads it once: two to
+/// seven rows get rows of zeros beside them. From a few hundred rows on, widening the matrix once and a dense
+/// product cost less than its quantised one. The limits come from the figures in the README.
+fn packed_product(backend: Backend, x: &Array, w: &Packed) -> Made {
+    const ONE_PASS_ROWS: i32 = 8;
+    const DENSE_ROWS: i32 = 256;
+    let [rows, width] = *x.shape() else { return ops::quantised_matmul(x, w) };
+    if backend != Backend::Cuda {
+        return ops::quantised_matmul(x, w);
+    }
+    if rows >= DENSE_ROWS {
+        return ops::matmul(x, &ops::transpose(&ops::dequantise(w, x.dtype())?, &[1, 0])?);
+    }
+    if (2..ONE_PASS_ROWS).contains(&rows) {
+        let zeros = ops::zeros(&[ONE_PASS_ROWS - rows, width], x.dtype())?;
+        let product = ops::quantised_matmul(&ops::concat(&[x, &zeros], 0)?, w)?;
+        return ops::slice(&product, 0, 0, rows as usize);
+    }
+    ops::quantised_matmul(x, w)
 }
 
 /// Indices below `n`; one beyond counts as the nearest, as in every look-up.
@@ -300,7 +353,7 @@ fn embedding(ids: &Array, table: &Weight, dtype: Dtype) -> Made {
         Weight::Dense(table) => ops::take(table, &within(ids, table.shape()[0])?, 0),
         Weight::Packed(table) => {
             let ids = within(ids, table.codes.shape()[0])?;
-            let rows = ops::Packed {
+            let rows = Packed {
                 codes: ops::take(&table.codes, &ids, 0)?,
                 scales: ops::take(&table.scales, &ids, 0)?,
                 biases: table.biases.as_ref().map(|biases| ops::take(biases, &ids, 0)).transpose()?,
@@ -345,6 +398,15 @@ fn unary(op: UnaryOp, x: &Array) -> Made {
         UnaryOp::Cos => one(sys::mlx_cos),
         UnaryOp::Floor => one(sys::mlx_floor),
         UnaryOp::Not => one(sys::mlx_logical_not),
+    }
+}
+
+/// `act(a) * b`.
+fn gated(op: UnaryOp) -> ops::Formula {
+    match op {
+        UnaryOp::Gelu => |x| ops::mul(&unary(UnaryOp::Gelu, &x[0])?, &x[1]),
+        UnaryOp::GeluTanh => |x| ops::mul(&unary(UnaryOp::GeluTanh, &x[0])?, &x[1]),
+        _ => |x| ops::mul(&unary(UnaryOp::Silu, &x[0])?, &x[1]),
     }
 }
 

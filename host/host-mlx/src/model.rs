@@ -60,15 +60,16 @@ pub(crate) struct Model {
     n_foreseen: usize,
 }
 
+/// In place of the largest entry's index where an entry is no number. No vocabulary is that large.
+const NOT_A_NUMBER: u32 = u32::MAX;
+
 /// The logits of a step, perhaps still being computed.
 #[derive(Clone)]
 struct Logits {
     /// `[rows, V]` in the activation dtype.
     rows: Array,
-    /// `[rows]`: the index of the largest.
+    /// uint32 `[rows]`: the index of the largest, [`NOT_A_NUMBER`] for a row with a NaN.
     largest: Array,
-    /// `[rows]`: its value, NaN if there is a NaN.
-    top: Array,
 }
 
 /// A step that runs before anybody asked for it.
@@ -186,10 +187,8 @@ impl Model {
         if is_decode && self.n_foreseen > 0 {
             self.begin_ahead(&sequences, &logits)?;
         }
-        let tops = ops::read_floats(&logits.top)?;
         let ids = ops::read_ints(&logits.largest)?;
-        let largest: Vec<Option<u32>> =
-            ids.iter().zip(tops).map(|(id, top)| (!top.is_nan()).then_some(*id)).collect();
+        let largest: Vec<Option<u32>> = ids.iter().map(|id| (*id != NOT_A_NUMBER).then_some(*id)).collect();
         self.foreseen = (largest.len() == sequences.len()).then(|| (sequences, largest.clone()));
         Ok(Told { largest })
     }
@@ -327,7 +326,7 @@ impl Model {
             }
         }
         if !none_wanted {
-            wanted_arrays.extend([&logits.rows, &logits.largest, &logits.top]);
+            wanted_arrays.extend([&logits.rows, &logits.largest]);
         }
         ops::async_eval(wanted_arrays)?;
         Ok(logits)
@@ -482,5 +481,7 @@ fn flat(runs: &[Run], order: &[usize]) -> (Vec<i32>, Vec<usize>) {
 fn logits_of(rows: Array) -> Result<Logits, Fault> {
     let largest = ops::argmax(&rows)?;
     let top = ops::reduce(sys::mlx_max_axis, &rows, 1, false)?;
-    Ok(Logits { rows, largest, top })
+    let is_number = ops::binary(sys::mlx_equal, &top, &top)?;
+    let largest = ops::choose(&is_number, &largest, &ops::from_ids(&[NOT_A_NUMBER], &[1]))?;
+    Ok(Logits { rows, largest })
 }

@@ -5,8 +5,9 @@
 //! interface beneath it.
 #![expect(unsafe_code, reason = "calls MLX's C interface with live arrays")]
 
-use std::cell::Cell;
-use std::ffi::{CStr, c_int};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 
 use mlx_rs::{Array, Dtype};
@@ -131,6 +132,12 @@ pub(crate) fn from_ints(values: &[i32], shape: &[i32]) -> Array {
     from_bytes(&bytes, shape, Dtype::Int32)
 }
 
+/// Ids as an array.
+pub(crate) fn from_ids(values: &[u32], shape: &[i32]) -> Array {
+    let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
+    from_bytes(&bytes, shape, Dtype::Uint32)
+}
+
 /// Floats as an array of `dtype`.
 pub(crate) fn from_floats(values: &[f32], shape: &[i32], dtype: Dtype) -> Made {
     let bytes: Vec<u8> = values.iter().flat_map(|value| value.to_ne_bytes()).collect();
@@ -167,11 +174,10 @@ pub(crate) fn read_floats(x: &Array) -> Result<Vec<f32>, Fault> {
     }
 }
 
-/// All elements as unsigned integers; computes and waits.
+/// All elements of a contiguous uint32 array; computes and waits.
 pub(crate) fn read_ints(x: &Array) -> Result<Vec<u32>, Fault> {
-    let x = contiguous(&cast(x, Dtype::Uint32)?)?;
-    eval([&x])?;
-    // SAFETY: evaluated just now, contiguous uint32 of that many elements.
+    eval([x])?;
+    // SAFETY: evaluated just now; the caller knows its layout.
     unsafe {
         let data = mlx_sys::mlx_array_data_uint32(x.as_ptr());
         if data.is_null() { Err(fault::last()) } else { Ok(std::slice::from_raw_parts(data, x.size()).to_vec()) }
@@ -219,6 +225,73 @@ pub(crate) fn cast(x: &Array, dtype: Dtype) -> Made {
 pub(crate) fn choose(condition: &Array, a: &Array, b: &Array) -> Made {
     // SAFETY: all are alive.
     made(|out, stream| unsafe { mlx_sys::mlx_where(out, condition.as_ptr(), a.as_ptr(), b.as_ptr(), stream) })
+}
+
+/// A function of arrays whose elementwise operations run as one kernel.
+pub(crate) type Formula = fn(&[Array]) -> Made;
+
+thread_local! {
+    /// By the formula's address; kept for the thread's life, as MLX keeps what it compiled.
+    static COMPILED: RefCell<HashMap<usize, mlx_sys::mlx_closure>> = RefCell::new(HashMap::new());
+}
+
+/// Traces a formula for MLX's compiler: gives its result, or tells by a status that there is none.
+unsafe extern "C" fn trace(
+    out: *mut mlx_sys::mlx_vector_array,
+    inputs: mlx_sys::mlx_vector_array,
+    formula: *mut c_void,
+) -> c_int {
+    // SAFETY: the payload is the address of a `Formula`, given by `compiled`; the list is alive during the call,
+    // and what is read from it holds its own references.
+    unsafe {
+        let formula = std::mem::transmute::<*mut c_void, Formula>(formula);
+        let mut arrays = Vec::new();
+        for index in 0..mlx_sys::mlx_vector_array_size(inputs) {
+            let mut handle = mlx_sys::mlx_array_new();
+            let status = mlx_sys::mlx_vector_array_get(&mut handle, inputs, index);
+            arrays.push(Array::from_ptr(handle));
+            if status != 0 {
+                return status;
+            }
+        }
+        match formula(&arrays) {
+            Ok(result) => mlx_sys::mlx_vector_array_set_value(out, result.as_ptr()),
+            Err(_) => 1,
+        }
+    }
+}
+
+/// Runs a formula as one kernel; it is compiled when first met.
+///
+/// MLX's CPU build would need a C++ compiler for this at run time: there, call the formula itself.
+pub(crate) fn compiled(formula: Formula, inputs: &[&Array]) -> Made {
+    let list = List::new(inputs.iter().copied());
+    let key = formula as usize;
+    let known = COMPILED.with_borrow(|known| known.get(&key).copied());
+    // SAFETY: all handles are made here or kept by the table; the formula is a function and lives for ever.
+    unsafe {
+        let closure = match known {
+            Some(closure) => closure,
+            None => {
+                let traced = mlx_sys::mlx_closure_new_func_payload(Some(trace), formula as *mut c_void, None);
+                let mut closure = mlx_sys::mlx_closure_new();
+                let status = mlx_sys::mlx_compile(&mut closure, traced, true);
+                mlx_sys::mlx_closure_free(traced);
+                if status != 0 {
+                    return Err(fault::last());
+                }
+                COMPILED.with_borrow_mut(|known| known.insert(key, closure));
+                closure
+            }
+        };
+        let mut outputs = mlx_sys::mlx_vector_array_new();
+        let mut handle = mlx_sys::mlx_array_new();
+        let status = mlx_sys::mlx_closure_apply(&mut outputs, closure, list.0);
+        let status = if status == 0 { mlx_sys::mlx_vector_array_get(&mut handle, outputs, 0) } else { status };
+        mlx_sys::mlx_vector_array_free(outputs);
+        let array = Array::from_ptr(handle);
+        if status == 0 { Ok(array) } else { Err(fault::last()) }
+    }
 }
 
 // ---- shapes

@@ -4,13 +4,13 @@
 use std::collections::HashMap;
 
 use host_device::DeviceError;
-use host_graph::{Dim, Graph, Node, Op, RopeSpec, Section, Slot, SlotKind, Value};
+use host_graph::{BinaryOp, Dim, Graph, Node, Op, RopeSpec, Section, Slot, SlotKind, UnaryOp, Value};
 use mlx_rs::{Array, Dtype};
 
-use crate::DEVICE_ID;
 use crate::fault::Fault;
 use crate::ops;
-use crate::weights::{Weight, joined};
+use crate::weights::{Matrix, Weight, joined};
+use crate::{Backend, DEVICE_ID};
 
 /// The nodes of a graph or of a scan's body, with what is known about them before the first step.
 pub(crate) struct Program {
@@ -25,6 +25,8 @@ pub(crate) struct Program {
     pub(crate) n_uses: Vec<usize>,
     /// Products computed by the first of their members.
     pub(crate) fused: HashMap<usize, Fused>,
+    /// Activations that only a product of elements uses, with that product: it computes both.
+    pub(crate) gates: HashMap<usize, usize>,
     pub(crate) dtype: Dtype,
 }
 
@@ -32,18 +34,27 @@ pub(crate) struct Program {
 pub(crate) struct Fused {
     /// Node and width of each, in order.
     pub(crate) members: Vec<(usize, usize)>,
-    pub(crate) weight: Weight,
+    pub(crate) matrix: Matrix,
     pub(crate) bias: Option<Array>,
 }
 
 /// What nodes name: weights as arrays, and tables of rotations.
-#[derive(Default)]
 pub(crate) struct Tables {
+    /// What runs the arrays.
+    pub(crate) backend: Backend,
     pub(crate) weights: HashMap<String, Weight>,
+    /// Those that products take alone.
+    pub(crate) matrices: HashMap<String, Matrix>,
     /// Norm weights with their offset added.
     pub(crate) shifted: HashMap<(String, u32), Array>,
     /// Positions a radian, by node.
     pub(crate) periods: HashMap<usize, Array>,
+}
+
+impl Tables {
+    pub(crate) fn new(backend: Backend, weights: HashMap<String, Weight>) -> Self {
+        Tables { backend, weights, matrices: HashMap::new(), shifted: HashMap::new(), periods: HashMap::new() }
+    }
 }
 
 /// Refuses what this device lacks. Reads no tensor.
@@ -72,6 +83,7 @@ impl Program {
             is_head: head(&nodes, graph.output()),
             n_uses: uses(&nodes, &[graph.output()]),
             fused: HashMap::new(),
+            gates: HashMap::new(),
             slots: graph.slots().to_vec(),
             output: graph.output(),
             nodes,
@@ -79,6 +91,15 @@ impl Program {
         };
         program.make_tables(tables)?;
         program.fuse(tables)?;
+        for node in &program.nodes {
+            let Op::Linear { weight: name, .. } = &node.op else { continue };
+            if let Some(weight) = tables.weights.get(name) {
+                tables.matrices.insert(name.clone(), Matrix::of(weight)?);
+            }
+        }
+        if tables.backend != Backend::Cpu {
+            program.gates = program.find_gates();
+        }
         Ok(program)
     }
 
@@ -104,6 +125,24 @@ impl Program {
             tables.shifted.insert((name.clone(), offset.to_bits()), shifted);
         }
         Ok(())
+    }
+
+    /// `act(a) * b`, where nothing else uses `act(a)`.
+    fn find_gates(&self) -> HashMap<usize, usize> {
+        let mut gates = HashMap::new();
+        for (product, node) in self.nodes.iter().enumerate() {
+            let Op::Binary(BinaryOp::Mul) = node.op else { continue };
+            let gate = node.inputs[0].0 as usize;
+            let is_activation =
+                matches!(self.nodes[gate].op, Op::Unary(UnaryOp::Silu | UnaryOp::Gelu | UnaryOp::GeluTanh));
+            let is_alike = self.is_head[gate] == self.is_head[product]
+                && self.nodes[gate].shape == node.shape
+                && self.nodes[node.inputs[1].0 as usize].shape == node.shape;
+            if is_activation && is_alike && self.n_uses[gate] == 1 {
+                gates.insert(gate, product);
+            }
+        }
+        gates
     }
 
     /// Joins products of one input whose matrices nothing else uses.
@@ -155,7 +194,7 @@ impl Program {
         }
         let width = |index: &usize| self.nodes[*index].shape.last().unwrap_or(1);
         let members = group.iter().map(|index| (*index, width(index))).collect();
-        Ok(Some(Fused { members, weight, bias }))
+        Ok(Some(Fused { members, matrix: Matrix::of(&weight)?, bias }))
     }
 }
 

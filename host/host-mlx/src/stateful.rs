@@ -40,11 +40,13 @@ pub(crate) struct Part<'a> {
     pub(crate) len: usize,
     fetched: HashMap<u32, Fetched>,
     masks: HashMap<(Mask, Place), AttentionMask>,
+    /// The position of each row's first new token, int32 `[rows]`, once needed.
+    offsets: Option<Array>,
 }
 
 impl<'a> Part<'a> {
     pub(crate) fn new(group: &'a mut Group, first: usize, len: usize) -> Self {
-        Part { group, first, len, fetched: HashMap::new(), masks: HashMap::new() }
+        Part { group, first, len, fetched: HashMap::new(), masks: HashMap::new(), offsets: None }
     }
 
     fn n_rows(&self) -> usize {
@@ -88,6 +90,11 @@ impl Step<'_> {
         self.parts.iter().map(Part::n_tokens).sum()
     }
 
+    /// Whether it is one part in which each row has one token.
+    pub(crate) fn is_one_token_a_row(&self) -> bool {
+        matches!(&self.parts[..], [part] if part.len == 1)
+    }
+
     pub(crate) fn n_logits(&self) -> usize {
         self.wanted.as_ref().map_or(self.n_tokens(), Vec::len)
     }
@@ -126,6 +133,7 @@ impl Step<'_> {
     pub(crate) fn stateful(&mut self, index: usize, node: &Node, inputs: &[Array], tables: &Tables) -> Made {
         let (backend, dtype, kv, slots) = (self.backend, self.dtype, self.kv, self.slots);
         let is_single = self.parts.len() == 1;
+        let heads_apart = self.is_one_token_a_row();
         let mut results = Vec::with_capacity(self.parts.len());
         for part in &mut self.parts {
             let own = inputs.iter().enumerate().map(|(at, array)| {
@@ -137,7 +145,7 @@ impl Step<'_> {
                 ops::slice(array, 0, part.first, part.first + part.n_tokens())
             });
             let own: Vec<Array> = own.collect::<Result<_, _>>()?;
-            let settings = Settings { backend, dtype, kv, slots };
+            let settings = Settings { backend, dtype, kv, slots, heads_apart };
             let result = part.compute(index, node, own, tables, &settings)?;
             results.push(ops::cast(&result, if is_int(&node.op) { Dtype::Int32 } else { dtype })?);
         }
@@ -155,6 +163,8 @@ struct Settings<'a> {
     dtype: Dtype,
     kv: Dtype,
     slots: &'a [Slot],
+    /// Whether heads stay `[rows, H, 1, D]`.
+    heads_apart: bool,
 }
 
 impl Part<'_> {
@@ -167,7 +177,10 @@ impl Part<'_> {
         settings: &Settings<'_>,
     ) -> Made {
         match &node.op {
-            Op::Rope(spec) => self.rope(spec, &inputs[0], &tables.periods[&index]),
+            Op::Rope(spec) => {
+                let rotated = self.rope(spec, &inputs[0], &tables.periods[&index])?;
+                self.out(rotated, settings)
+            }
             Op::Attention { slot, scale, mask, softcap, sinks } => {
                 let sinks = sinks.as_ref().map(|name| match &tables.weights[name] {
                     Weight::Dense(sinks) => sinks,
@@ -191,9 +204,14 @@ impl Part<'_> {
         }
     }
 
+    /// Heads of tokens as the graph's other operations take them in this step.
+    fn out(&self, x: Array, settings: &Settings<'_>) -> Made {
+        if settings.heads_apart { Ok(x) } else { self.tokens_first(&x) }
+    }
+
     /// `[N, H, D]` as `[rows, H, T, D]`.
     fn heads_first(&self, x: &Array) -> Made {
-        let [_, heads, width] = *x.shape() else { unreachable!("heads of tokens") };
+        let [_, heads, width] = *x.shape() else { return Ok(x.clone()) };
         if self.len == 1 {
             return ops::reshape(x, &[self.n_rows() as i32, heads, 1, width]);
         }
@@ -210,29 +228,31 @@ impl Part<'_> {
         ops::reshape(&ops::transpose(x, &[0, 2, 1, 3])?, &shape)
     }
 
-    fn rope(&self, spec: &RopeSpec, x: &Array, periods: &Array) -> Made {
-        let mut x = x.clone();
+    /// `[rows, H, T, D]`, of heads in either form.
+    fn rope(&mut self, spec: &RopeSpec, x: &Array, periods: &Array) -> Made {
+        let mut x = self.heads_first(x)?;
         if spec.attention_factor != 1.0 {
             // Only the rotated dimensions are scaled.
-            let width = x.shape()[2] as usize;
-            let rotated = ops::scale(&ops::slice(&x, 2, 0, spec.dims)?, spec.attention_factor)?;
+            let width = x.shape()[3] as usize;
+            let rotated = ops::scale(&ops::slice(&x, 3, 0, spec.dims)?, spec.attention_factor)?;
             x = if spec.dims == width {
                 rotated
             } else {
-                ops::concat(&[&rotated, &ops::slice(&x, 2, spec.dims, width)?], 2)?
+                ops::concat(&[&rotated, &ops::slice(&x, 3, spec.dims, width)?], 3)?
             };
         }
         let is_interleaved = spec.layout == RopeLayout::Interleaved;
-        let x = self.heads_first(&x)?;
         let first_pad = self.group.pads[0];
-        let rotated = if self.group.pads.iter().all(|pad| *pad == first_pad) {
+        if self.group.pads.iter().all(|pad| *pad == first_pad) {
             let offset = RopeOffset::One(self.group.offset - first_pad);
-            ops::rope(&x, spec.dims, is_interleaved, periods, &offset)?
+            ops::rope(&x, spec.dims, is_interleaved, periods, &offset)
         } else {
-            let offsets = ops::from_ints(&self.positions(), &[self.n_rows() as i32]);
-            ops::rope(&x, spec.dims, is_interleaved, periods, &RopeOffset::Rows(&offsets))?
-        };
-        self.tokens_first(&rotated)
+            if self.offsets.is_none() {
+                self.offsets = Some(ops::from_ints(&self.positions(), &[self.n_rows() as i32]));
+            }
+            let offset = self.offsets.as_ref().map_or(RopeOffset::One(0), RopeOffset::Rows);
+            ops::rope(&x, spec.dims, is_interleaved, periods, &offset)
+        }
     }
 
     fn columns(&mut self, slot: SlotId, new: &[Array], dtype: Dtype) -> Result<Fetched, Fault> {
@@ -287,7 +307,7 @@ impl Part<'_> {
             let mask = self.mask(attention.mask, fetched.place)?;
             ops::attention(&q, &k, &v, attention.scale, &mask, attention.sinks)?
         };
-        self.tokens_first(&out)
+        self.out(out, settings)
     }
 
     /// The mask in the cheapest form that says the same.

@@ -30,6 +30,23 @@ pub(crate) enum Weight {
     Packed(Packed),
 }
 
+/// A matrix as products take it.
+#[derive(Clone, Debug)]
+pub(crate) enum Matrix {
+    /// `[in, out]`: the stored one turned, without a copy.
+    Dense(Array),
+    Packed(Packed),
+}
+
+impl Matrix {
+    pub(crate) fn of(weight: &Weight) -> Result<Self, Fault> {
+        Ok(match weight {
+            Weight::Dense(w) => Matrix::Dense(settled(ops::transpose(w, &[1, 0])?)?),
+            Weight::Packed(w) => Matrix::Packed(w.clone()),
+        })
+    }
+}
+
 /// The activation dtype of a numeric profile over a checkpoint: float32 when exact, else the dtype in which
 /// the table of the first embedding (or its scales) is stored.
 pub(crate) fn activation_dtype(graph: &Graph, catalogue: &Catalogue, numeric: Numeric) -> Dtype {

@@ -1,6 +1,6 @@
 //! Where things lie in the workspace, and running programs there in plain sight.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 use std::io;
@@ -88,7 +88,11 @@ impl Workspace {
         let mut command = Command::new(&self.cargo);
         command.current_dir(&self.root).args(arguments);
         // Cargo sets these for this program; a build inside must not see them change from run to run.
-        for name in ["CARGO_MANIFEST_DIR", "CARGO_MANIFEST_PATH", "CARGO_PKG_NAME", "CARGO_PKG_VERSION"] {
+        let is_own = |name: &OsString| {
+            let name = name.to_string_lossy();
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        };
+        for name in std::env::vars_os().map(|(name, _)| name).filter(is_own) {
             command.env_remove(name);
         }
         command

@@ -151,6 +151,16 @@ fn twins_agree_on_every_fixture() {
                 "tiny-gemma3-window-old-config",
             ],
         ),
+        (
+            "qwen3",
+            &[
+                "tiny-qwen3-gqa",
+                "tiny-qwen3-rope-yarn",
+                "tiny-qwen3-tied-bias",
+                "tiny-qwen3-window",
+                "tiny-qwen3-window-old-config",
+            ],
+        ),
     ] {
         for name in names {
             agree(id, &fixture_config(name), &fixture_catalogue(name));
