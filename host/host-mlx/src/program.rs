@@ -91,7 +91,7 @@ impl Program {
         };
         program.make_tables(tables)?;
         program.fuse(tables)?;
-        for node in &program.nodes {
+        for node in program.all_nodes() {
             let Op::Linear { weight: name, .. } = &node.op else { continue };
             if let Some(weight) = tables.weights.get(name) {
                 tables.matrices.insert(name.clone(), Matrix::of(weight)?);
@@ -103,17 +103,22 @@ impl Program {
         Ok(program)
     }
 
+    /// The nodes of the graph and those of its scans' bodies.
+    fn all_nodes(&self) -> impl Iterator<Item = &Node> {
+        let bodies = self.nodes.iter().filter_map(|node| match &node.op {
+            Op::Scan { body, .. } => Some(&body.nodes),
+            _ => None,
+        });
+        self.nodes.iter().chain(bodies.flatten())
+    }
+
     fn make_tables(&self, tables: &mut Tables) -> Result<(), DeviceError> {
         for (index, node) in self.nodes.iter().enumerate() {
             if let Op::Rope(spec) = &node.op {
                 tables.periods.insert(index, periods(spec)?);
             }
         }
-        let bodies = self.nodes.iter().filter_map(|node| match &node.op {
-            Op::Scan { body, .. } => Some(&body.nodes),
-            _ => None,
-        });
-        for node in self.nodes.iter().chain(bodies.flatten()) {
+        for node in self.all_nodes() {
             let Op::RmsNorm { weight: Some(name), offset, .. } = &node.op else { continue };
             if *offset == 0.0 {
                 continue;
