@@ -151,6 +151,14 @@ impl Config {
         Ok(object.map(|object| Config { object, path: format!("{}{key}.", self.path) }))
     }
 
+    /// Any value, as JSON text: for what the host reads again, such as a schema.
+    ///
+    /// # Errors
+    /// [`Error::InvalidConfig`] when it is absent.
+    pub fn json(&self, key: &str) -> Result<String, Error> {
+        self.required(key, "a value", |json| Some(json.to_string()))
+    }
+
     /// A list of whole numbers, or `None` when it is absent.
     ///
     /// # Errors
@@ -229,7 +237,7 @@ impl Config {
 }
 
 fn is_harmless(key: &str) -> bool {
-    include_str!("../wit/0.1/harmless-config-keys.txt")
+    include_str!("../wit/0.2/harmless-config-keys.txt")
         .lines()
         .any(|line| line == key && !line.starts_with('#'))
 }

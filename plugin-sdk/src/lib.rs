@@ -39,7 +39,7 @@
 #[doc(hidden)]
 pub mod bindings {
     wit_bindgen::generate!({
-        path: "wit/0.1",
+        path: "wit/0.2",
         world: "model-graph",
         pub_export_macro: true,
         default_bindings_module: "plugin_sdk::bindings",
@@ -52,11 +52,11 @@ pub mod bindings {
 #[doc(hidden)]
 pub mod sampling_bindings {
     wit_bindgen::generate!({
-        path: "wit/0.1",
+        path: "wit/0.2",
         world: "sampling-policy",
         pub_export_macro: true,
         default_bindings_module: "plugin_sdk::sampling_bindings",
-        with: { "tenon:plugin/types@0.1.0": crate::bindings::tenon::plugin::types },
+        with: { "tenon:plugin/types@0.2.0": crate::bindings::tenon::plugin::types },
     });
 }
 
@@ -64,11 +64,11 @@ pub mod sampling_bindings {
 #[doc(hidden)]
 pub mod quant_bindings {
     wit_bindgen::generate!({
-        path: "wit/0.1",
+        path: "wit/0.2",
         world: "quant-profile",
         pub_export_macro: true,
         default_bindings_module: "plugin_sdk::quant_bindings",
-        with: { "tenon:plugin/types@0.1.0": crate::bindings::tenon::plugin::types },
+        with: { "tenon:plugin/types@0.2.0": crate::bindings::tenon::plugin::types },
     });
 }
 

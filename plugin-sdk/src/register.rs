@@ -106,7 +106,7 @@ macro_rules! register_quant_profile {
 
 /// `tenon:api`: contract version as three big-endian u16, then the world's name.
 pub const fn api_section<const N: usize>(world: &str) -> [u8; N] {
-    const VERSION: [u16; 3] = [0, 1, 0];
+    const VERSION: [u16; 3] = [0, 2, 0];
     let world = world.as_bytes();
     assert!(world.len() + 6 == N, "the section is as long as version and world");
     let mut section = [0; N];

@@ -34,7 +34,8 @@ use crate::sampling_bindings::tenon::plugin::sampling;
 use crate::{Config, Error};
 
 pub use crate::sampling_bindings::tenon::plugin::sampling::{
-    Candidate, Dry, DynamicTemperature, MinP, Needs, Penalty, Run, Sampler, Traits, Vocabulary, Xtc,
+    Candidate, Dry, DynamicTemperature, MinP, Needs, Penalty, Run, Sampler, Traits, Vocabulary, Whitespace,
+    Xtc,
 };
 
 /// Takes part in the choice of each token of one request.
@@ -97,6 +98,45 @@ pub fn encode(text: &str) -> Result<Vec<u32>, Error> {
     Ok(sampling::encode(text)?)
 }
 
+/// What a text must be, compiled for the model's vocabulary. The host keeps it in step with what is generated: the
+/// token of the first step that it constrains is the first of its text, and a rollback needs no word of the policy.
+#[derive(Debug)]
+pub struct Constraint(sampling::Constraint);
+
+impl Constraint {
+    /// A JSON value that satisfies this schema, itself JSON; `whitespace` is what may stand between its parts.
+    ///
+    /// # Errors
+    /// [`Error::Step`] names what of the schema cannot be enforced, read or afforded.
+    pub fn json_schema(schema: &str, whitespace: Whitespace) -> Result<Self, Error> {
+        Ok(Constraint(sampling::Constraint::json_schema(schema, whitespace)?))
+    }
+
+    /// A text that this regular expression, in the form of Rust's, matches as a whole.
+    ///
+    /// # Errors
+    /// As [`Constraint::json_schema`].
+    pub fn regex(expression: &str) -> Result<Self, Error> {
+        Ok(Constraint(sampling::Constraint::regex(expression)?))
+    }
+
+    /// A text of this grammar in Lark's form.
+    ///
+    /// # Errors
+    /// As [`Constraint::json_schema`].
+    pub fn grammar(grammar: &str) -> Result<Self, Error> {
+        Ok(Constraint(sampling::Constraint::grammar(grammar)?))
+    }
+
+    /// Another constraint that stands where this one does and goes on alone: for the fork of a policy.
+    ///
+    /// # Errors
+    /// [`Error::Step`] where the request has too many.
+    pub fn fork(&self) -> Result<Self, Error> {
+        Ok(Constraint(self.0.fork()?))
+    }
+}
+
 /// One step, while the host's call lasts. A refused call changes nothing; pass the error on with `?`.
 #[derive(Debug)]
 pub struct Step<'a>(&'a sampling::Step);
@@ -155,6 +195,15 @@ impl Step<'_> {
     /// [`Error::Step`] for more words than the vocabulary has.
     pub fn allow_words(&self, words: &[u32]) -> Result<(), Error> {
         Ok(self.0.allow_words(words)?)
+    }
+
+    /// Only tokens that the constraint allows after what was generated may follow, besides other masks.
+    ///
+    /// # Errors
+    /// [`Error::Step`] where the text went on without the constraint and is none of its own, or where its mask costs
+    /// too much.
+    pub fn constrain(&self, constraint: &Constraint) -> Result<(), Error> {
+        Ok(self.0.constrain(&constraint.0)?)
     }
 
     /// Adds `values` to the logits of `ids`; negative infinity excludes a token.

@@ -71,7 +71,7 @@ const SCENES: [Scene; 9] = [
         code: "plugin.time-budget",
         id: "no-stutter",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: no_stutter!("while true do end"),
         cases: ONE_STEP,
     },
@@ -79,7 +79,7 @@ const SCENES: [Scene; 9] = [
         code: "plugin.not-granted",
         id: "no-stutter",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: concat!("function describe() return { needs = \"full-logits\" } end\n", no_stutter!("")),
         cases: ONE_STEP,
     },
@@ -87,7 +87,7 @@ const SCENES: [Scene; 9] = [
         code: "policy.not-granted",
         id: "no-stutter",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: no_stutter!("local ids = step:top(5)"),
         cases: ONE_STEP,
     },
@@ -103,7 +103,7 @@ const SCENES: [Scene; 9] = [
         code: "plugin.unsupported-config",
         id: "bigram",
         kind: "model-graph",
-        sdk: "0.1",
+        sdk: "0.2",
         script: BIGRAM,
         cases: "[[case]]\nabout = \"x\"\nconfig = { rms_norm_eps = 1e-5, logit_scale = 2.0 }\nlayers = 0\n",
     },
@@ -111,7 +111,7 @@ const SCENES: [Scene; 9] = [
         code: "graph.missing-tensor",
         id: "bigram",
         kind: "model-graph",
-        sdk: "0.1",
+        sdk: "0.2",
         script: BIGRAM,
         cases: "[[case]]\nabout = \"x\"\nconfig = { rms_norm_eps = 1e-5 }\nlayers = 0\n\
                 [case.tensors]\n\"model.embed_tokens.weight\" = [10, 4]\n\"model.norm.weight\" = [4]\n",
@@ -120,7 +120,7 @@ const SCENES: [Scene; 9] = [
         code: "plugin.syntax",
         id: "no-stutter",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: no_stutter!("local accepted = step:accepted("),
         cases: "",
     },
@@ -128,7 +128,7 @@ const SCENES: [Scene; 9] = [
         code: "plugin.foreign-import",
         id: "no-stutter",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: "",
         cases: "",
     },
@@ -136,7 +136,7 @@ const SCENES: [Scene; 9] = [
         code: "author.rollback",
         id: "forgetful",
         kind: "sampling-policy",
-        sdk: "0.1",
+        sdk: "0.2",
         script: FORGETFUL,
         cases: "[[case]]\nabout = \"one step\"\nprompt = \"ab\"\nstep = [{ bias = [[\"b\", -inf]] }]\n",
     },
@@ -168,7 +168,7 @@ impl Scene {
 
 /// A component that asks for the time.
 fn clock() -> Vec<u8> {
-    let api = "(@custom \"tenon:api\" \"\\00\\00\\00\\01\\00\\00sampling-policy\")";
+    let api = "(@custom \"tenon:api\" \"\\00\\00\\00\\02\\00\\00sampling-policy\")";
     let import = "(import \"wasi:clocks/monotonic-clock@0.2.0\" (instance))";
     wat::parse_str(format!("(component {api} {import})")).unwrap()
 }

@@ -116,8 +116,9 @@ impl Actor {
     ) -> (Result<Edits, PluginError>, Duration) {
         self.life.enter(accepted, row);
         let view = RowView::new(&**row, 0);
-        let position = self.life.position() as u64;
-        let input = PolicyInput { row: &view, accepted, position, seed: self.seed };
+        let tokens = self.life.tokens();
+        let generated = &tokens[tokens.len() - self.life.position()..];
+        let input = PolicyInput { row: &view, accepted, generated, seed: self.seed };
         let began = Instant::now();
         let edits = self.instance.step(&input);
         (edits, began.elapsed())

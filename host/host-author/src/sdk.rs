@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn source_and_contract_are_there() {
-        for name in ["src/lib.rs", "wit/0.1/world.wit", "README.md"] {
+        for name in ["src/lib.rs", "wit/0.1/world.wit", "wit/0.2/world.wit", "README.md"] {
             assert!(FILES.iter().any(|(found, _)| *found == name), "{name}");
         }
     }

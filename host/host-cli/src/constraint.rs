@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use host_engine::{Grammar, GrammarBudget, GrammarSpec, TokenTable, Whitespace};
+use host_engine::{ConstraintError, Grammar, GrammarBudget, GrammarSpec, TokenTable, Whitespace};
 use host_text::Tokenizer;
 
 use crate::args::GenerateArgs;
@@ -32,9 +32,13 @@ fn read(file: &Path) -> Result<String, Failure> {
     Ok(std::fs::read_to_string(file).map_err(CliError::file("read", file))?)
 }
 
-fn table(tokenizer: &Tokenizer, n_vocab: usize) -> Result<Arc<TokenTable>, Failure> {
+/// The tokenizer's tokens as bytes.
+///
+/// # Errors
+/// [`ConstraintError::Vocabulary`].
+pub(crate) fn table(tokenizer: &Tokenizer, n_vocab: usize) -> Result<Arc<TokenTable>, ConstraintError> {
     let ids = 0..tokenizer.n_vocab() as u32;
     let special: Vec<u32> = ids.clone().filter(|id| tokenizer.is_special(*id)).collect();
     let tokens = ids.map(|id| tokenizer.token_bytes(id).unwrap_or_default()).collect();
-    Ok(TokenTable::new(n_vocab, tokens, &special, tokenizer.stop_ids())?)
+    TokenTable::new(n_vocab, tokens, &special, tokenizer.stop_ids())
 }

@@ -1,12 +1,14 @@
 //! The sampling policy of a composition: an instance for each request.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use host_engine::{ConstraintError, TokenTable};
 use host_plugins::{PolicyInstance, PolicyVocabulary, SamplingPolicy};
 use host_registry::Composition;
 use host_text::Tokenizer;
 use serde_json::Value;
 
+use crate::constraint;
 use crate::error::Failure;
 use crate::host::Host;
 
@@ -28,7 +30,7 @@ impl RequestPolicy {
         n_vocab: usize,
     ) -> Result<Option<Self>, Failure> {
         let Some(plugin) = host.sampling_policy(composition)? else { return Ok(None) };
-        let vocabulary = Arc::new(ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab });
+        let vocabulary = Arc::new(ModelVocabulary::new(tokenizer, n_vocab));
         Ok(Some(RequestPolicy { plugin, vocabulary }))
     }
 
@@ -48,6 +50,14 @@ impl RequestPolicy {
 struct ModelVocabulary {
     tokenizer: Arc<Tokenizer>,
     n_vocab: usize,
+    /// Built when the first constraint asks for it.
+    table: OnceLock<Result<Arc<TokenTable>, ConstraintError>>,
+}
+
+impl ModelVocabulary {
+    fn new(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Self {
+        ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab, table: OnceLock::new() }
+    }
 }
 
 impl PolicyVocabulary for ModelVocabulary {
@@ -65,5 +75,9 @@ impl PolicyVocabulary for ModelVocabulary {
 
     fn encode(&self, text: &str) -> Option<Vec<u32>> {
         self.tokenizer.encode(text, false, false).ok()
+    }
+
+    fn token_table(&self) -> Result<Arc<TokenTable>, ConstraintError> {
+        self.table.get_or_init(|| constraint::table(&self.tokenizer, self.n_vocab)).clone()
     }
 }

@@ -161,7 +161,6 @@ impl Row {
         if let Some(token) = self.forced.pop_front() {
             return Ok(Edits { forced: vec![token], ..Edits::none() });
         }
-        let position = self.position();
         // Who raised a flag during this step waits for no guest.
         if self.policy.is_some() && (self.request.cancel.is_cancelled() || stop.is_cancelled()) {
             return Err(End::Finished(FinishReason::Cancelled));
@@ -170,7 +169,7 @@ impl Row {
         let input = PolicyInput {
             row: &RowView::new(logits, logits_row),
             accepted: &self.tokens[self.n_told..],
-            position,
+            generated: &self.tokens[self.n_prompt..],
             seed: self.chain.seed(),
         };
         let mut edits = policy.step(&input).map_err(|error| End::failed(&error))?;

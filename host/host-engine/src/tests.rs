@@ -494,7 +494,7 @@ fn a_policy_hears_every_token_once_and_its_edits_act() {
     let (mut engine, _) = engine(&toy);
     let (heard, listen) = std::sync::mpsc::channel();
     let request = with_policy(greedy(&[3, 5], 4), move |input| {
-        heard.send((input.position, input.accepted.to_vec())).expect("the test listens");
+        heard.send((input.position(), input.accepted.to_vec())).expect("the test listens");
         // The runner-up in place of the most likely token.
         let best = input.row.top(1)[0].0;
         Ok(Edits { bias: vec![(best, f32::NEG_INFINITY)], ..Edits::none() })
@@ -519,7 +519,7 @@ fn forced_tokens_follow_in_one_run_and_as_single_ones_with_log_probabilities() {
         let (mut engine, log) = engine(&toy);
         let request = Request { logprobs, ..greedy(&[3], 5) };
         let request = with_policy(request, |input| {
-            let forced = if input.position == 1 { vec![7, 8, 9] } else { Vec::new() };
+            let forced = if input.position() == 1 { vec![7, 8, 9] } else { Vec::new() };
             Ok(Edits { forced, ..Edits::none() })
         });
         let id = engine.submit(request).expect("a good request");
@@ -557,7 +557,7 @@ fn a_policy_may_end_its_request_with_its_own_reason() {
     let reason = FinishReason::Policy("enough".to_owned());
     let given = reason.clone();
     let request = with_policy(greedy(&[3], 9), move |input| {
-        let finish = (input.position == 2).then(|| given.clone());
+        let finish = (input.position() == 2).then(|| given.clone());
         Ok(Edits { finish, ..Edits::none() })
     });
     let id = engine.submit(request).expect("a good request");
@@ -576,7 +576,7 @@ fn a_policy_that_fails_ends_its_request_alone() {
     };
     let (mut engine, _) = engine(&toy);
     let other = engine.submit(drawn(&[4, 4], 12, 9)).expect("a good request");
-    let failing = with_policy(greedy(&[3, 5], 12), |input| match input.position {
+    let failing = with_policy(greedy(&[3, 5], 12), |input| match input.position() {
         3 => Err(PluginError::Time { plugin: plugin(), hook: "step", budget_ms: 50 }),
         _ => Ok(Edits::none()),
     });
@@ -596,13 +596,13 @@ fn a_request_that_is_cancelled_during_a_step_waits_for_no_guest_of_its_own() {
     let cancel = CancelFlag::new();
     let raised = cancel.clone();
     let first = with_policy(greedy(&[3], 4), move |input| {
-        if input.position == 1 {
+        if input.position() == 1 {
             raised.cancel();
         }
         Ok(Edits::none())
     });
     let second = with_policy(Request { cancel, ..greedy(&[5], 4) }, |input| {
-        assert_eq!(input.position, 0, "the request was cancelled before this step");
+        assert_eq!(input.position(), 0, "the request was cancelled before this step");
         Ok(Edits::none())
     });
     let first = engine.submit(first).expect("a good request");

@@ -5,12 +5,13 @@
 
 use std::collections::HashSet;
 
-use host_plugins::{Budget, FieldProblem, harmless_config_keys};
+use host_plugins::{ContractVersion, FieldProblem, StepRefusal, harmless_config_keys};
 use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
 use crate::args::Args;
 use crate::fault::{Raised, calling_place};
+use crate::script::Script;
 
 /// An object of `config.json`.
 #[derive(Clone, Debug)]
@@ -18,32 +19,36 @@ pub(crate) struct Config {
     object: Map<String, Json>,
     /// Keys from the top with a final dot; empty for the top.
     path: String,
+    contract: ContractVersion,
 }
 
 impl Config {
     /// Reads the text of `config.json`.
-    pub(crate) fn parse(text: &str, budget: &Budget) -> std::result::Result<Self, Vec<FieldProblem>> {
-        Self::parse_as("config.json", "", text, budget)
+    pub(crate) fn parse(text: &str, script: &Script) -> std::result::Result<Self, Vec<FieldProblem>> {
+        Self::parse_as("config.json", "", text, script)
     }
 
     /// Reads the text of a profile's `params`, whose keys are told as `params.…`.
-    pub(crate) fn parse_params(text: &str, budget: &Budget) -> std::result::Result<Self, Vec<FieldProblem>> {
-        Self::parse_as("params", "params.", text, budget)
+    pub(crate) fn parse_params(text: &str, script: &Script) -> std::result::Result<Self, Vec<FieldProblem>> {
+        Self::parse_as("params", "params.", text, script)
     }
 
     fn parse_as(
         name: &str,
         path: &str,
         text: &str,
-        budget: &Budget,
+        script: &Script,
     ) -> std::result::Result<Self, Vec<FieldProblem>> {
         let refuse =
             |expected: String, found: String| vec![FieldProblem { path: name.to_owned(), expected, found }];
-        if text.len() > budget.config_bytes {
-            return Err(refuse(format!("at most {} bytes", budget.config_bytes), text.len().to_string()));
+        let limit = script.budget.config_bytes;
+        if text.len() > limit {
+            return Err(refuse(format!("at most {limit} bytes"), text.len().to_string()));
         }
         match serde_json::from_str(text) {
-            Ok(Json::Object(object)) => Ok(Config { object, path: path.to_owned() }),
+            Ok(Json::Object(object)) => {
+                Ok(Config { object, path: path.to_owned(), contract: script.contract })
+            }
             Ok(other) => Err(refuse("a JSON object".to_owned(), shown(Some(&other)))),
             Err(error) => Err(refuse("JSON".to_owned(), error.to_string())),
         }
@@ -80,6 +85,15 @@ impl Config {
         Raised::Unsupported(vec![self.problem(key, expected)], calling_place(lua)).into_lua()
     }
 
+    /// Refuses a call that the script's contract does not have.
+    fn need_contract(&self, lua: &Lua, call: &'static str, since: ContractVersion) -> Result<()> {
+        if self.contract >= since {
+            return Ok(());
+        }
+        let refusal = StepRefusal::NotInContract { call, since, found: self.contract };
+        Err(Raised::Step(refusal, calling_place(lua)).into_lua())
+    }
+
     /// Refuses keys that neither the plugin nor every plugin knows.
     fn refuse_unknown(&self, lua: &Lua, known: &[String]) -> Result<()> {
         let harmless: HashSet<_> =
@@ -105,6 +119,7 @@ const NUMBER: &str = "a number";
 const TRUTH: &str = "true or false";
 const TEXT: &str = "a string";
 const OBJECT: &str = "an object";
+const ANY: &str = "a value";
 
 impl UserData for Config {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
@@ -122,7 +137,14 @@ impl UserData for Config {
         methods.add_method("object", |lua, config, values: MultiValue| {
             let key = one_key(lua, "object", values)?;
             let object = config.read(lua, &key, OBJECT, |json| json.as_object().cloned())?;
-            Ok(object.map(|object| Config { object, path: format!("{}{key}.", config.path) }))
+            let path = format!("{}{key}.", config.path);
+            Ok(object.map(|object| Config { object, path, contract: config.contract }))
+        });
+        methods.add_method("json", |lua, config, values: MultiValue| {
+            config.need_contract(lua, "json", ContractVersion::V0_2)?;
+            let key = one_key(lua, "json", values)?;
+            let found = config.read(lua, &key, ANY, |json| Some(json.to_string()))?;
+            found.ok_or_else(|| config.invalid(lua, &key, ANY))
         });
         methods.add_method("keys", |lua, config, values: MultiValue| {
             Args::new(lua, "keys", values).end()?;

@@ -46,7 +46,7 @@ impl GraphPlugin for LuaPlugin {
 
     fn build(&self, config: &str, catalogue: Catalogue) -> Result<Graph, PluginError> {
         let Script { name, budget, log, .. } = &self.script;
-        let config = Config::parse(config, budget).map_err(|fields| PluginError::InvalidConfig {
+        let config = Config::parse(config, &self.script).map_err(|fields| PluginError::InvalidConfig {
             plugin: name.clone(),
             fields,
             place: None,

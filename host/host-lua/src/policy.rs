@@ -145,12 +145,15 @@ impl SamplingPolicy for LuaPolicy {
         grants: &Grants,
     ) -> Result<Box<dyn PolicyInstance>, PluginError> {
         let script = &self.script;
-        let params = Config::parse_params(params, &script.budget).map_err(|fields| {
-            PluginError::InvalidConfig { plugin: script.name.clone(), fields, place: None }
+        let params = Config::parse_params(params, script).map_err(|fields| PluginError::InvalidConfig {
+            plugin: script.name.clone(),
+            fields,
+            place: None,
         })?;
         let (mut request, traits) = self.start(&vocabulary)?;
         grants.cover(&script.name, traits)?;
-        let vocabulary = Vocabulary { of_model: vocabulary, step: Arc::clone(&request.step) };
+        let vocabulary =
+            Vocabulary { of_model: vocabulary, step: Arc::clone(&request.step), contract: script.contract };
         let object = request.call(script, "open", |lua| {
             let Some(open) = lua.globals().get::<Option<Function>>("open")? else { return Ok(None) };
             open.call::<Table>((params, vocabulary)).map(Some)
@@ -210,7 +213,8 @@ impl PolicyInstance for LuaPolicyInstance {
     fn step(&mut self, input: &PolicyInput<'_>) -> Result<Edits, PluginError> {
         let step = Arc::clone(&self.request().step);
         lock(&step).begin(input);
-        let result: Result<(), _> = self.method("step", Step(Arc::clone(&step)));
+        let handle = Step { step: Arc::clone(&step), contract: self.script.contract };
+        let result: Result<(), _> = self.method("step", handle);
         let edits = lock(&step).end();
         result.map(|()| edits)
     }

@@ -44,8 +44,8 @@ impl QuantPlugin for LuaQuant {
 
     fn plan(&self, config: &str, params: &str, tensors: &[TensorFacts]) -> Result<Vec<Scheme>, PluginError> {
         let script = &self.script;
-        let config = Config::parse(config, &script.budget).map_err(|fields| self.invalid(fields))?;
-        let params = Config::parse_params(params, &script.budget).map_err(|fields| self.invalid(fields))?;
+        let config = Config::parse(config, script).map_err(|fields| self.invalid(fields))?;
+        let params = Config::parse_params(params, script).map_err(|fields| self.invalid(fields))?;
         let (plugin, log) = (script.name.clone(), script.log.clone());
         let left = Arc::new(Mutex::new(script.budget.log_bytes));
         let (lua, deadline) = script.state(Prelude::None, HOOK, move |_, line| {

@@ -1,7 +1,7 @@
 //! The script of a package, compiled: what the plugins of every kind begin with.
 
 use host_core::Place;
-use host_plugins::{Budget, Kind, LogSink, PluginError, PluginName, PluginPackage, Runtime};
+use host_plugins::{Budget, ContractVersion, Kind, LogSink, PluginError, PluginName, PluginPackage, Runtime};
 use mlua::Lua;
 use mlua::chunk::{ChunkMode, Compiler};
 
@@ -21,6 +21,8 @@ pub(crate) struct Script {
     pub(crate) name: PluginName,
     pub(crate) budget: Budget,
     pub(crate) log: LogSink,
+    /// The contract that its manifest names: it sees what that has, and no more.
+    pub(crate) contract: ContractVersion,
     chunk_name: String,
     /// Kept for the excerpts in errors.
     source: String,
@@ -49,7 +51,8 @@ impl Script {
         let source = String::from_utf8(package.entry().to_vec())
             .map_err(|error| PluginError::Load { plugin: name.clone(), message: error.to_string() })?;
         let chunk_name = format!("{CHUNK_ROOT}{}/{}", name.id, manifest.entry);
-        let mut script = Script { name, budget, log, chunk_name, source, bytecode: Vec::new() };
+        let mut script =
+            Script { name, budget, log, contract: manifest.sdk, chunk_name, source, bytecode: Vec::new() };
         let compiled = Compiler::new().set_debug_level(1).compile(&script.source);
         script.bytecode = compiled.map_err(|error| plugin_error(&error, &script, "load"))?;
         Ok(script)

@@ -3,7 +3,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host_core::Sampler;
-use host_plugins::{PolicyStep, PolicyVocabulary, StepRefusal};
+use host_plugins::{ContractVersion, PolicyConstraint, PolicyStep, PolicyVocabulary, StepRefusal};
+use host_sampling::{GrammarSpec, Whitespace};
 use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
@@ -15,12 +16,22 @@ pub(crate) type SharedStep = Arc<Mutex<PolicyStep>>;
 
 /// `step` in `policy:step(step)`.
 #[derive(Clone)]
-pub(crate) struct Step(pub(crate) SharedStep);
+pub(crate) struct Step {
+    pub(crate) step: SharedStep,
+    pub(crate) contract: ContractVersion,
+}
+
+/// What `vocabulary:json_schema(…)`, `regex` and `grammar` give.
+pub(crate) struct Constraint {
+    pub(crate) of_policy: PolicyConstraint,
+    pub(crate) step: SharedStep,
+}
 
 /// `vocabulary` in `open(params, vocabulary)`.
 pub(crate) struct Vocabulary {
     pub(crate) of_model: Arc<dyn PolicyVocabulary>,
     pub(crate) step: SharedStep,
+    pub(crate) contract: ContractVersion,
 }
 
 /// The step is as good after a panic elsewhere as before.
@@ -52,7 +63,7 @@ fn method<M, R>(
 {
     methods.add_method(name, move |lua, step, values: MultiValue| {
         let args = Args::new(lua, name, values);
-        body(lua, &mut lock(&step.0), args)
+        body(lua, &mut lock(&step.step), args)
     });
 }
 
@@ -109,6 +120,19 @@ fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
         let words = args.ids("words")?;
         args.end()?;
         refusable(lua, step.allow_words(words))
+    });
+    methods.add_method("constrain", |lua, step, values: MultiValue| {
+        need(lua, &step.step, "constrain", ContractVersion::V0_2, step.contract)?;
+        let mut args = Args::new(lua, "constrain", values);
+        let constraint = args.any();
+        args.end()?;
+        let constraint = constraint.as_userdata().and_then(|data| data.borrow::<Constraint>().ok());
+        let Some(constraint) = constraint else {
+            let message = "constrain: `constraint` is none that `vocabulary` gave".to_owned();
+            return Err(Raised::Argument(message, calling_place(lua)).into_lua());
+        };
+        let constrained = lock(&step.step).constrain(&constraint.of_policy);
+        refusable(lua, constrained)
     });
     method(methods, "bias", |lua, step, mut args| {
         let ids = args.ids("ids")?;
@@ -177,8 +201,81 @@ fn as_run(lua: &Lua, value: &mlua::Value) -> Option<(u32, u32)> {
     }
 }
 
+impl UserData for Constraint {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        methods.add_method("fork", |lua, constraint, values: MultiValue| {
+            Args::new(lua, "fork", values).end()?;
+            let forked = lock(&constraint.step).fork_constraint(&constraint.of_policy);
+            let of_policy = refusable(lua, forked)?;
+            Ok(Constraint { of_policy, step: Arc::clone(&constraint.step) })
+        });
+    }
+}
+
+/// Refuses a call that the script's contract does not have.
+fn need(
+    lua: &Lua,
+    step: &SharedStep,
+    call: &'static str,
+    since: ContractVersion,
+    found: ContractVersion,
+) -> Result<()> {
+    let needed = lock(step).need_contract(call, since, found);
+    refusable(lua, needed)
+}
+
+impl Vocabulary {
+    fn compile(&self, lua: &Lua, call: &'static str, spec: &GrammarSpec) -> Result<Constraint> {
+        let compiled = lock(&self.step).compile(call, spec);
+        let of_policy = refusable(lua, compiled)?;
+        Ok(Constraint { of_policy, step: Arc::clone(&self.step) })
+    }
+}
+
+fn whitespace(lua: &Lua, name: &str) -> Result<Whitespace> {
+    match name {
+        "none" => Ok(Whitespace::None),
+        "free" => Ok(Whitespace::Free),
+        other => {
+            let message = format!("json_schema: `whitespace` is \"{other}\", expected \"none\" or \"free\"");
+            Err(Raised::Argument(message, calling_place(lua)).into_lua())
+        }
+    }
+}
+
+/// Constraints, which contract 0.2 brought.
+fn add_constraints<M: UserDataMethods<Vocabulary>>(methods: &mut M) {
+    methods.add_method("json_schema", |lua, vocabulary, values: MultiValue| {
+        need(lua, &vocabulary.step, "json_schema", ContractVersion::V0_2, vocabulary.contract)?;
+        let mut args = Args::new(lua, "json_schema", values);
+        let (schema, between) = (args.text("schema")?, args.text("whitespace")?);
+        args.end()?;
+        let whitespace = whitespace(lua, &between)?;
+        vocabulary.compile(lua, "json_schema", &GrammarSpec::JsonSchema { schema, whitespace })
+    });
+    add_compiled(methods, "regex", "expression", GrammarSpec::Regex);
+    add_compiled(methods, "grammar", "grammar", GrammarSpec::Lark);
+}
+
+/// A constraint that is told by one text.
+fn add_compiled<M: UserDataMethods<Vocabulary>>(
+    methods: &mut M,
+    name: &'static str,
+    argument: &'static str,
+    spec: fn(String) -> GrammarSpec,
+) {
+    methods.add_method(name, move |lua, vocabulary, values: MultiValue| {
+        need(lua, &vocabulary.step, name, ContractVersion::V0_2, vocabulary.contract)?;
+        let mut args = Args::new(lua, name, values);
+        let text = args.text(argument)?;
+        args.end()?;
+        vocabulary.compile(lua, name, &spec(text))
+    });
+}
+
 impl UserData for Vocabulary {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        add_constraints(methods);
         methods.add_method("n_vocab", |lua, vocabulary, values: MultiValue| {
             Args::new(lua, "n_vocab", values).end()?;
             Ok(vocabulary.of_model.n_vocab())

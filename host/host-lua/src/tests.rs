@@ -14,7 +14,7 @@ mod stubs;
 
 fn open(source: &str) -> Result<LuaPlugin, PluginError> {
     let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"model-graph\"\nruntime = \"lua\"\n\
-                    entry = \"t.lua\"\nsdk = \"0.1\"";
+                    entry = \"t.lua\"\nsdk = \"0.2\"";
     let package = PluginPackage::from_parts(manifest, source.as_bytes().to_vec(), Path::new("t")).unwrap();
     let budget = Budget { time_ms: 200, memory_bytes: 16 << 20, ..Budget::default() };
     LuaPlugin::open(&package, budget, LogSink::discard())
@@ -273,7 +273,7 @@ fn what_build_returns_is_checked() {
 fn sources_that_are_no_text_are_refused() {
     let package = |bytes: Vec<u8>| {
         let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"model-graph\"\nruntime = \"lua\"\n\
-                        entry = \"t.lua\"\nsdk = \"0.1\"";
+                        entry = \"t.lua\"\nsdk = \"0.2\"";
         let package = PluginPackage::from_parts(manifest, bytes, Path::new("t")).unwrap();
         LuaPlugin::open(&package, Budget::default(), LogSink::discard()).unwrap_err().report()
     };
@@ -384,7 +384,7 @@ fn config_is_read_with_the_same_words_as_in_rust() {
 /// One name for one operation: in the contract, in Lua, and in the types for editors.
 #[test]
 fn contract_lua_and_stubs_have_the_same_functions() {
-    let wit = include_str!("../../../plugin-sdk/wit/0.1/graph.wit");
+    let wit = include_str!("../../../plugin-sdk/wit/0.2/graph.wit");
     let stubs = include_str!("../../../plugin-sdk/lua/tenon.d.luau");
     let in_wit: BTreeSet<String> = wit
         .lines()

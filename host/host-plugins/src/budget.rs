@@ -1,6 +1,7 @@
 //! What a plugin may spend in one hook.
 
 use host_graph::Limits;
+use host_sampling::Budget as GrammarBudget;
 
 /// Bounds on one call of a hook. Reaching one ends the call with a typed error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub struct Budget {
     pub graph: Limits,
     /// What a sampling policy may spend in a step.
     pub step: StepBudget,
+    /// Constraints that the policy of a request, with its forks, may hold at once.
+    pub constraints: usize,
+    /// What compiling one of them, and a mask of it, may cost.
+    pub grammar: GrammarBudget,
 }
 
 /// Bounds on one step of a sampling policy, and on its `rollback` and `fork`.
@@ -52,6 +57,8 @@ impl Default for Budget {
             config_bytes: 4 << 20,
             graph: Limits::default(),
             step: StepBudget::default(),
+            constraints: 16,
+            grammar: GrammarBudget::default(),
         }
     }
 }

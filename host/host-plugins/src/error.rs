@@ -35,8 +35,11 @@ pub enum PluginError {
     #[error("{}: plugins of kind `{kind}` are not served by this host", .path.display())]
     KindNotServed { path: PathBuf, kind: &'static str },
     /// A plugin made for another contract, or one that does not say for which.
-    #[error("plugin {plugin} needs a contract that this host does not serve")]
+    #[error("plugin {plugin} needs {found}; this host serves {}", ContractVersion::served())]
     Contract { plugin: String, found: String },
+    /// A component that does not say which contract it was made for, or says another thing than its manifest.
+    #[error("plugin {plugin} has {found}; this host serves {}", ContractVersion::served())]
+    NoContract { plugin: String, found: String },
     /// A file that cannot be read.
     #[error("cannot read {}", .path.display())]
     Read { path: PathBuf, source: std::io::Error },
@@ -169,7 +172,7 @@ impl PluginError {
             PluginError::Manifest { .. } => "plugin.manifest",
             PluginError::ManifestField { .. } => "plugin.manifest-field",
             PluginError::KindNotServed { .. } => "plugin.kind-not-served",
-            PluginError::Contract { .. } => "plugin.contract-version",
+            PluginError::Contract { .. } | PluginError::NoContract { .. } => "plugin.contract-version",
             PluginError::Read { .. } => "plugin.read",
             PluginError::TooLarge { .. } | PluginError::ComponentTooLarge { .. } => "plugin.too-large",
             PluginError::NotFound { .. } => "plugin.not-found",
@@ -231,13 +234,10 @@ impl Reported for PluginError {
                 let served = "kind = \"model-graph\", \"sampling-policy\" or \"quant-profile\"";
                 report.expected(served).found(format!("kind = \"{kind}\""))
             }
-            PluginError::Contract { found, .. } => {
-                let served: Vec<_> = ContractVersion::SERVED.iter().map(ToString::to_string).collect();
-                report
-                    .expected(format!("contract {}", served.join(", ")))
-                    .found(found)
-                    .mend("build the plugin with an SDK of a served contract")
-            }
+            PluginError::Contract { found, .. } | PluginError::NoContract { found, .. } => report
+                .expected(format!("contract {}", ContractVersion::served()))
+                .found(found)
+                .mend("build the plugin with an SDK of a served contract, or take a release of it that was"),
             PluginError::Read { source, .. } | PluginError::Cache { source, .. } => {
                 report.found(source.to_string())
             }

@@ -4,6 +4,7 @@
 //! [`GraphSession`], so that both forms of a plugin mean the same.
 
 mod budget;
+mod constraint;
 mod error;
 mod folder;
 mod hook;
@@ -17,6 +18,7 @@ mod session;
 mod step;
 
 pub use budget::{Budget, StepBudget};
+pub use constraint::PolicyConstraint;
 pub use error::{FieldProblem, PluginError, clip};
 pub use folder::PluginFolder;
 pub use hook::{GraphPlugin, LogSink};

@@ -72,8 +72,12 @@ pub struct ContractVersion {
 }
 
 impl ContractVersion {
-    /// The versions that this host serves.
-    pub const SERVED: [ContractVersion; 1] = [ContractVersion { major: 0, minor: 1 }];
+    /// The first one.
+    pub const V0_1: ContractVersion = ContractVersion { major: 0, minor: 1 };
+    /// Policies have constraints.
+    pub const V0_2: ContractVersion = ContractVersion { major: 0, minor: 2 };
+    /// The versions that this host serves, oldest first.
+    pub const SERVED: [ContractVersion; 2] = [Self::V0_1, Self::V0_2];
 
     /// The newest version that this host serves: what new plugins are written against.
     pub fn newest() -> Self {
@@ -84,6 +88,13 @@ impl ContractVersion {
     /// Whether this host serves it.
     pub fn is_served(self) -> bool {
         Self::SERVED.contains(&self)
+    }
+
+    /// All that this host serves, for people: `0.1 and 0.2`.
+    pub(crate) fn served() -> String {
+        let served = Self::SERVED.map(|version| version.to_string());
+        let (last, others) = served.split_last().expect("a host serves a contract");
+        if others.is_empty() { last.clone() } else { format!("{} and {last}", others.join(", ")) }
     }
 }
 
@@ -185,7 +196,8 @@ impl Manifest {
         }
         if !self.sdk.is_served() {
             let plugin = format!("{} {}", self.id, self.version);
-            return Err(PluginError::Contract { plugin, found: format!("`sdk = \"{}\"`", self.sdk) });
+            let found = format!("{} {}", self.kind.name(), self.sdk);
+            return Err(PluginError::Contract { plugin, found });
         }
         Ok(())
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use host_sampling::{Edits, RowView};
+use host_sampling::{ConstraintError, Edits, RowView, TokenTable};
 use serde::{Deserialize, Serialize};
 
 use crate::error::PluginError;
@@ -93,6 +93,16 @@ pub trait PolicyVocabulary: Send + Sync {
     /// The ids of a text in the middle of a text; special tokens written in it are plain text. `None` for a text that
     /// the vocabulary cannot spell.
     fn encode(&self, text: &str) -> Option<Vec<u32>>;
+
+    /// The tokens as bytes, for constraints. Built from the methods above, anew at each call; a vocabulary that knows
+    /// which tokens are special, or is asked often, gives its own.
+    ///
+    /// # Errors
+    /// [`ConstraintError::Vocabulary`].
+    fn token_table(&self) -> Result<Arc<TokenTable>, ConstraintError> {
+        let tokens = (0..self.n_vocab()).map(|id| self.token_bytes(id).unwrap_or_default()).collect();
+        TokenTable::new(self.n_vocab() as usize, tokens, &[], &self.eos_ids())
+    }
 }
 
 /// A vocabulary without tokens, for a plugin that is only asked to describe itself.
@@ -147,10 +157,17 @@ pub struct PolicyInput<'a> {
     pub row: &'a RowView<'a>,
     /// Tokens accepted since the policy's last step; at the first, the prompt.
     pub accepted: &'a [u32],
-    /// How many tokens were generated before this one.
-    pub position: u64,
+    /// The tokens that were generated before this one, whether the policy knows them or not.
+    pub generated: &'a [u32],
     /// The request's seed.
     pub seed: u64,
+}
+
+impl PolicyInput<'_> {
+    /// How many tokens were generated before this one.
+    pub fn position(&self) -> u64 {
+        self.generated.len() as u64
+    }
 }
 
 /// The policy of one request. After a fault every further call is refused with [`PluginError::Ended`].

@@ -151,6 +151,6 @@ impl GraphSession {
 
 /// Keys of `config.json` that every model-graph plugin accepts, because they change nothing.
 pub fn harmless_config_keys() -> impl Iterator<Item = &'static str> {
-    let text = include_str!("../../../plugin-sdk/wit/0.1/harmless-config-keys.txt");
+    let text = include_str!("../../../plugin-sdk/wit/0.2/harmless-config-keys.txt");
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }

@@ -5,10 +5,15 @@
 use std::sync::Arc;
 
 use host_core::{Breaker, FinishReason, Report, Reported, Sampler};
-use host_sampling::{Edits, RowCopy, TokenMask, random_u32};
+use host_sampling::{
+    Budget as GrammarBudget, ConstraintError, Edits, Grammar, GrammarSpec, RowCopy, TokenMask, TokenTable,
+    random_u32,
+};
 
 use crate::budget::{Budget, StepBudget};
+use crate::constraint::PolicyConstraint;
 use crate::hook::LogSink;
+use crate::manifest::ContractVersion;
 use crate::package::PluginName;
 use crate::policy::{Needs, PolicyInput, PolicyVocabulary};
 
@@ -34,6 +39,12 @@ pub enum StepRefusal {
     /// A call where there is no step.
     #[error("{call}: the step has ended")]
     NoStep { call: &'static str },
+    /// A constraint that cannot be compiled, or cannot go on.
+    #[error("{call}: {error}")]
+    Constraint { call: &'static str, error: Box<ConstraintError> },
+    /// A call of a newer contract than the plugin's.
+    #[error("{call}: contract {found} has no such call")]
+    NotInContract { call: &'static str, since: ContractVersion, found: ContractVersion },
 }
 
 impl Reported for StepRefusal {
@@ -58,6 +69,11 @@ impl Reported for StepRefusal {
                 .expected("calls while `step` runs")
                 .found("a step that has ended")
                 .mend("keep nothing of a step beyond its call"),
+            StepRefusal::Constraint { error, .. } => Report { message: text, ..error.report() },
+            StepRefusal::NotInContract { since, found, .. } => Report::new("policy.not-in-contract", text)
+                .expected(format!("sdk = \"{since}\" or newer"))
+                .found(format!("sdk = \"{found}\""))
+                .mend("name the newer contract in plugin.toml"),
         }
     }
 }
@@ -90,6 +106,14 @@ pub struct PolicyStep {
     seen: Seen,
     edits: Edits,
     refusal: Option<StepRefusal>,
+    max_constraints: usize,
+    grammar: GrammarBudget,
+    table: Option<Arc<TokenTable>>,
+    eos_ids: Arc<[u32]>,
+    /// Each constraint holds a clone.
+    constraints: Arc<()>,
+    /// What was generated before this step; empty where no constraint was there to ask for it.
+    generated: Vec<u32>,
 }
 
 impl PolicyStep {
@@ -106,6 +130,7 @@ impl PolicyStep {
             log_left: budget.log_bytes,
             budget: budget.step,
             n_vocab: vocabulary.n_vocab(),
+            eos_ids: vocabulary.eos_ids().into(),
             vocabulary,
             needs: Needs::MaskOnly,
             is_running: false,
@@ -118,6 +143,11 @@ impl PolicyStep {
             seen: Seen::Nothing,
             edits: Edits::none(),
             refusal: None,
+            max_constraints: budget.constraints,
+            grammar: budget.grammar,
+            table: None,
+            constraints: Arc::new(()),
+            generated: Vec::new(),
         }
     }
 
@@ -133,7 +163,11 @@ impl PolicyStep {
         (self.n_biases, self.n_draws, self.refusal) = (0, 0, None);
         self.accepted.clear();
         self.accepted.extend_from_slice(input.accepted);
-        (self.position, self.seed) = (input.position, input.seed);
+        (self.position, self.seed) = (input.position(), input.seed);
+        self.generated.clear();
+        if Arc::strong_count(&self.constraints) > 1 {
+            self.generated.extend_from_slice(input.generated);
+        }
         self.edits = Edits::none();
         self.seen = match (self.needs, std::mem::take(&mut self.seen)) {
             (Needs::MaskOnly, _) => Seen::Nothing,
@@ -415,6 +449,81 @@ impl PolicyStep {
             expected: error.expected.to_owned(),
             found: format!("{} in `{}`", error.found, sampler.name()),
         })
+    }
+
+    /// Compiles a constraint for the model's vocabulary; a step need not run. `call` names it in refusals.
+    ///
+    /// # Errors
+    /// [`StepRefusal::Constraint`] with what cannot be enforced, read or afforded, [`StepRefusal::Limit`].
+    pub fn compile(
+        &mut self,
+        call: &'static str,
+        spec: &GrammarSpec,
+    ) -> Result<PolicyConstraint, StepRefusal> {
+        let compiled = self.try_compile(call, spec);
+        self.remember(compiled)
+    }
+
+    fn try_compile(
+        &mut self,
+        call: &'static str,
+        spec: &GrammarSpec,
+    ) -> Result<PolicyConstraint, StepRefusal> {
+        let refuse = |error| StepRefusal::Constraint { call, error: Box::new(error) };
+        self.check_constraints(call)?;
+        let table = match &self.table {
+            Some(table) => Arc::clone(table),
+            None => self.table.insert(self.vocabulary.token_table().map_err(refuse)?).clone(),
+        };
+        let grammar = Grammar::compile(spec, &table, self.grammar).map_err(refuse)?;
+        Ok(PolicyConstraint::new(&grammar, Arc::clone(&self.eos_ids), &self.constraints))
+    }
+
+    /// Another constraint that stands where this one does and goes on alone; a step need not run.
+    ///
+    /// # Errors
+    /// [`StepRefusal::Limit`].
+    pub fn fork_constraint(
+        &mut self,
+        constraint: &PolicyConstraint,
+    ) -> Result<PolicyConstraint, StepRefusal> {
+        let checked = self.check_constraints("fork");
+        self.remember(checked).map(|()| constraint.fork())
+    }
+
+    fn check_constraints(&self, call: &'static str) -> Result<(), StepRefusal> {
+        // One clone is the step's own, the new constraint will be one more.
+        within(call, "constraints", Arc::strong_count(&self.constraints), self.max_constraints)
+    }
+
+    /// Only tokens that the constraint allows after what was generated may follow. Its text begins with the token of
+    /// its first step.
+    ///
+    /// # Errors
+    /// [`StepRefusal::Constraint`], or as [`PolicyStep::accepted`].
+    pub fn constrain(&mut self, constraint: &PolicyConstraint) -> Result<(), StepRefusal> {
+        self.enter("constrain")?;
+        let mask = constraint.mask(self.position as usize, &self.generated);
+        let mask =
+            mask.map_err(|error| StepRefusal::Constraint { call: "constrain", error: Box::new(error) });
+        let mask = self.remember(mask)?;
+        self.edits.allow(mask);
+        Ok(())
+    }
+
+    /// Refuses a call that the plugin's contract does not have.
+    ///
+    /// # Errors
+    /// [`StepRefusal::NotInContract`].
+    pub fn need_contract(
+        &mut self,
+        call: &'static str,
+        since: ContractVersion,
+        found: ContractVersion,
+    ) -> Result<(), StepRefusal> {
+        let checked =
+            if found >= since { Ok(()) } else { Err(StepRefusal::NotInContract { call, since, found }) };
+        self.remember(checked)
     }
 
     fn enter(&mut self, call: &'static str) -> Result<(), StepRefusal> {

@@ -53,7 +53,7 @@ fn manifests_that_do_not_fit_are_refused() {
         (with("version", "version = 1"), "plugin.manifest", "invalid type"),
         (with("sdk", "sdk = \"0.1.0\""), "plugin.manifest", "is not a contract version"),
         (with("sdk", "sdk = \"+0.1\""), "plugin.manifest", "is not a contract version"),
-        (with("sdk", "sdk = \"0.2\""), "plugin.contract-version", "llama 1.2.3"),
+        (with("sdk", "sdk = \"0.3\""), "plugin.contract-version", "llama 1.2.3"),
         (with("kind", "kind = \"pipeline\""), "plugin.kind-not-served", "`pipeline`"),
         (with("id", "id = \"Llama\""), "plugin.manifest-field", "`id` is `Llama`"),
         (with("id", "id = \"\""), "plugin.manifest-field", "`id` is ``"),
@@ -83,8 +83,9 @@ fn a_manifest_error_underlines_its_place() {
 #[test]
 fn the_contract_error_shows_both_sides() {
     let report = parse(&with("sdk", "sdk = \"7.1\"")).unwrap_err().report();
-    assert_eq!(report.expected.as_deref(), Some("contract 0.1"));
-    assert_eq!(report.found.as_deref(), Some("`sdk = \"7.1\"`"));
+    assert_eq!(report.message, "plugin llama 1.2.3 needs model-graph 7.1; this host serves 0.1 and 0.2");
+    assert_eq!(report.expected.as_deref(), Some("contract 0.1 and 0.2"));
+    assert_eq!(report.found.as_deref(), Some("model-graph 7.1"));
 }
 
 #[test]

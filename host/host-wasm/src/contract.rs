@@ -59,7 +59,7 @@ impl Component {
 }
 
 /// Checks that a component is well formed, was made for a served contract, imports only that contract and
-/// has the hook.
+/// has the hook. Gives that contract's version.
 ///
 /// The whole binary is validated first, so that no part of it is trusted before all of it was read.
 pub(crate) fn check(
@@ -67,18 +67,17 @@ pub(crate) fn check(
     plugin: &PluginName,
     manifest: ContractVersion,
     world: World,
-) -> Result<(), PluginError> {
+) -> Result<ContractVersion, PluginError> {
     let invalid = |message: String| PluginError::Binary { plugin: plugin.clone(), message };
     Validator::new().validate_all(bytes).map_err(|error| invalid(error.to_string()))?;
     let component = read(bytes).map_err(invalid)?;
-    check_version(&component.sections, manifest, world.name)
-        .map_err(|found| PluginError::Contract { plugin: plugin.to_string(), found })?;
+    let version = version_of(&component.sections, manifest, world.name, plugin)?;
     if let Some(import) = component.imports.iter().find(|name| !name.starts_with(PACKAGE)) {
         return Err(PluginError::ForeignImport { plugin: plugin.clone(), import: import.clone() });
     }
     match component.missing(world.export) {
         Some(export) => Err(PluginError::MissingExport { plugin: plugin.clone(), export }),
-        None => Ok(()),
+        None => Ok(version),
     }
 }
 
@@ -124,28 +123,34 @@ fn read(bytes: &[u8]) -> Result<Component, String> {
     Ok(component)
 }
 
-/// The error is what was found instead of the contract.
-fn check_version(sections: &[Vec<u8>], manifest: ContractVersion, expected: &str) -> Result<(), String> {
+/// The contract that a component's section names, if it is served and is the manifest's.
+fn version_of(
+    sections: &[Vec<u8>],
+    manifest: ContractVersion,
+    expected: &str,
+    plugin: &PluginName,
+) -> Result<ContractVersion, PluginError> {
+    let none = |found| PluginError::NoContract { plugin: plugin.to_string(), found };
     let section = match sections {
-        [] => return Err(format!("no `{SECTION}` section")),
+        [] => return Err(none(format!("no `{SECTION}` section"))),
         [section] => section,
-        more => return Err(format!("{} `{SECTION}` sections", more.len())),
+        more => return Err(none(format!("{} `{SECTION}` sections", more.len()))),
     };
     let [m0, m1, n0, n1, p0, p1, world @ ..] = section.as_slice() else {
-        return Err(format!("a `{SECTION}` section of {} bytes", section.len()));
+        return Err(none(format!("a `{SECTION}` section of {} bytes", section.len())));
     };
     let [major, minor, patch] = [[*m0, *m1], [*n0, *n1], [*p0, *p1]].map(u16::from_be_bytes);
     let found = ContractVersion { major, minor };
-    let world = String::from_utf8_lossy(world);
+    let world: String = String::from_utf8_lossy(world).chars().take(64).collect();
     if !found.is_served() {
-        return Err(format!("contract {found}.{patch}"));
+        let found = format!("{world} {found}.{patch}");
+        return Err(PluginError::Contract { plugin: plugin.to_string(), found });
     }
     if found != manifest {
-        return Err(format!("contract {found}.{patch} in the component, {manifest} in plugin.toml"));
+        return Err(none(format!("contract {found} in its component and {manifest} in plugin.toml")));
     }
     if world != expected {
-        let world: String = world.chars().take(64).collect();
-        return Err(format!("world `{world}`, not `{expected}`"));
+        return Err(none(format!("world `{world}`, not `{expected}`")));
     }
-    Ok(())
+    Ok(found)
 }

@@ -4,7 +4,7 @@ use host_graph::{BinaryOp, BuildError, Op, ReduceOp, RopeSpec, Section, SlotId, 
 use host_plugins::{Budget, GraphSession};
 use wasmtime::ResourceLimiter;
 
-use crate::bindings::graph::tenon::plugin::{graph, types};
+use crate::contract_0_2::graph::tenon::plugin::{graph, types};
 use crate::words::{self, wide};
 
 /// Elements of all tables of a guest; each costs the host a pointer or two.

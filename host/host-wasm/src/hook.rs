@@ -3,7 +3,7 @@
 use host_plugins::{Budget, FieldProblem, PluginError, PluginName, clip};
 use wasmtime::{PoolConcurrencyLimitError, Trap};
 
-use crate::bindings::graph::tenon::plugin::types::{FieldError, PluginError as Given};
+use crate::contract_0_2::graph::tenon::plugin::types::{FieldError, PluginError as Given};
 use crate::guest::{Fault, MAX_TABLE_ELEMENTS};
 
 /// Fields in one error of a guest.

@@ -7,7 +7,7 @@ use host_graph::{BuildError, Catalogue, Graph, Value};
 use host_plugins::{Budget, GraphPlugin, GraphSession, LogSink, PluginError, PluginName};
 use wasmtime::{Engine, Store};
 
-use crate::bindings::graph::{ModelGraphPre, PluginError as Given};
+use crate::contract_0_2::graph::{ModelGraphPre, PluginError as Given};
 use crate::guest::Guest;
 use crate::hook::Hook;
 use crate::ticker::Ticker;

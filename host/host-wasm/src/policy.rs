@@ -4,24 +4,24 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host_plugins::{
-    Budget, Grants, LogSink, Needs, NoVocabulary, PluginError, PluginName, PolicyInput, PolicyInstance,
-    PolicyStep, PolicyTraits, PolicyVocabulary, SamplingPolicy,
+    Budget, Grants, LogSink, NoVocabulary, PluginError, PluginName, PolicyInput, PolicyInstance, PolicyStep,
+    PolicyTraits, PolicyVocabulary, SamplingPolicy,
 };
 use host_sampling::Edits;
-use wasmtime::Store;
-use wasmtime::component::{Resource, ResourceAny};
+use wasmtime::component::ResourceAny;
+use wasmtime::{Engine, Store};
 
-use crate::bindings::graph::tenon::plugin::types::PluginError as Given;
-use crate::bindings::sampling::tenon::plugin::sampling;
-use crate::bindings::sampling::{SamplingPolicy as Bindings, SamplingPolicyPre};
+use crate::contract_0_2::graph::tenon::plugin::types::PluginError as Given;
 use crate::hook::Hook;
-use crate::policy_guest::{PolicyGuest, StepHandle};
+use crate::policy_exports::{PolicyExports, PolicyPre};
+use crate::policy_guest::PolicyGuest;
 use crate::ticker::Ticker;
 
 /// A sampling policy as a component.
 pub struct WasmPolicy {
     shared: Arc<Shared>,
-    instance: SamplingPolicyPre<PolicyGuest>,
+    engine: Engine,
+    instance: Box<dyn PolicyPre>,
     log: LogSink,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Debug for WasmPolicy {
 /// One request's guest.
 struct Request {
     store: Store<PolicyGuest>,
-    bindings: Bindings,
+    exports: Box<dyn PolicyExports>,
     /// What ended the guest, if something did.
     ended_by: Option<String>,
 }
@@ -57,7 +57,7 @@ impl Shared {
         &self,
         request: &mut Request,
         name: &'static str,
-        call: impl FnOnce(&Bindings, &mut Store<PolicyGuest>) -> wasmtime::Result<T>,
+        call: impl FnOnce(&dyn PolicyExports, &mut Store<PolicyGuest>) -> wasmtime::Result<T>,
     ) -> Result<T, PluginError> {
         if let Some(cause) = &request.ended_by {
             let cause = cause.clone();
@@ -66,7 +66,7 @@ impl Shared {
         let hook = self.hook(name);
         request.store.set_epoch_deadline(Ticker::epochs(self.budget.time_ms(name)));
         let _running = self.ticker.run();
-        call(&request.bindings, &mut request.store).map_err(|error| {
+        call(&*request.exports, &mut request.store).map_err(|error| {
             let fault = hook.fault(&error, request.store.data_mut().last_line.take());
             request.ended_by = Some(fault.to_string());
             fault
@@ -89,48 +89,33 @@ impl Shared {
 impl WasmPolicy {
     pub(crate) fn new(
         name: PluginName,
-        instance: SamplingPolicyPre<PolicyGuest>,
+        engine: Engine,
+        instance: Box<dyn PolicyPre>,
         ticker: Arc<Ticker>,
         budget: Budget,
         log: LogSink,
     ) -> Self {
-        WasmPolicy { shared: Arc::new(Shared { name, ticker, budget }), instance, log }
+        WasmPolicy { shared: Arc::new(Shared { name, ticker, budget }), engine, instance, log }
     }
 
     /// A guest of its own that was asked what it needs.
     fn start(&self, vocabulary: Arc<dyn PolicyVocabulary>) -> Result<(Request, PolicyTraits), PluginError> {
         let Shared { name, ticker, budget } = &*self.shared;
         let step = PolicyStep::new(name.clone(), vocabulary, budget, self.log.clone());
-        let mut store = Store::new(self.instance.engine(), PolicyGuest::new(step, budget));
+        let mut store = Store::new(&self.engine, PolicyGuest::new(step, budget));
         store.limiter(|guest| &mut guest.limits);
         store.epoch_deadline_trap();
         store.set_epoch_deadline(Ticker::epochs(budget.time_ms));
-        let bindings = {
+        let exports = {
             let _running = ticker.run();
             self.instance.instantiate(&mut store)
         };
-        let bindings = bindings
+        let exports = exports
             .map_err(|error| self.shared.hook("open").fault(&error, store.data_mut().last_line.take()))?;
-        let mut request = Request { store, bindings, ended_by: None };
-        let traits = self.shared.call(&mut request, "describe", |bindings, store| {
-            bindings.tenon_plugin_policy().call_describe(store)
-        })?;
-        let traits = traits_of(traits);
+        let mut request = Request { store, exports, ended_by: None };
+        let traits = self.shared.call(&mut request, "describe", |exports, store| exports.describe(store))?;
         request.store.data_mut().step.set_needs(traits.needs);
         Ok((request, traits))
-    }
-}
-
-fn traits_of(traits: sampling::Traits) -> PolicyTraits {
-    PolicyTraits {
-        needs: match traits.needs {
-            sampling::Needs::MaskOnly => Needs::MaskOnly,
-            sampling::Needs::TopK(k) => Needs::TopK(k),
-            sampling::Needs::FullLogits => Needs::FullLogits,
-        },
-        is_argmax_invariant: traits.argmax_invariant,
-        supports_rollback: traits.supports_rollback,
-        supports_fork: traits.supports_fork,
     }
 }
 
@@ -151,12 +136,10 @@ impl SamplingPolicy for WasmPolicy {
     ) -> Result<Box<dyn PolicyInstance>, PluginError> {
         let (shared, name) = (&self.shared, "open");
         shared.hook(name).check_text("params", params)?;
-        let known = sampling::Vocabulary { n_vocab: vocabulary.n_vocab(), eos_ids: vocabulary.eos_ids() };
-        let (mut request, traits) = self.start(vocabulary)?;
+        let (mut request, traits) = self.start(Arc::clone(&vocabulary))?;
         grants.cover(&shared.name, traits)?;
-        let opened = shared.call(&mut request, name, |bindings, store| {
-            bindings.tenon_plugin_policy().instance().call_open(store, params, &known)
-        })?;
+        let opened =
+            shared.call(&mut request, name, |exports, store| exports.open(store, params, &*vocabulary))?;
         let handle = opened.map_err(|given| shared.given(&request, name, given))?;
         let request = Arc::new(Mutex::new(request));
         Ok(Box::new(WasmPolicyInstance { shared: Arc::clone(shared), request, handle, traits }))
@@ -198,13 +181,7 @@ impl PolicyInstance for WasmPolicyInstance {
         let (name, handle) = ("step", self.handle);
         let mut request = self.request();
         request.store.data_mut().step.begin(input);
-        let result = self.shared.call(&mut request, name, |bindings, store| {
-            bindings.tenon_plugin_policy().instance().call_step(
-                store,
-                handle,
-                Resource::<StepHandle>::new_borrow(0),
-            )
-        });
+        let result = self.shared.call(&mut request, name, |exports, store| exports.step(store, handle));
         let edits = request.store.data_mut().step.end();
         result?.map_err(|given| self.shared.given(&request, name, given))?;
         Ok(edits)
@@ -214,9 +191,8 @@ impl PolicyInstance for WasmPolicyInstance {
         let (name, handle) = ("rollback", self.handle);
         self.offered(self.traits.supports_rollback, name)?;
         let mut request = self.request();
-        let result = self.shared.call(&mut request, name, |bindings, store| {
-            bindings.tenon_plugin_policy().instance().call_rollback(store, handle, n)
-        });
+        let result =
+            self.shared.call(&mut request, name, |exports, store| exports.rollback(store, handle, n));
         result?.map_err(|given| self.shared.given(&request, name, given))
     }
 
@@ -224,9 +200,7 @@ impl PolicyInstance for WasmPolicyInstance {
         let (name, handle) = ("fork", self.handle);
         self.offered(self.traits.supports_fork, name)?;
         let mut request = self.request();
-        let result = self.shared.call(&mut request, name, |bindings, store| {
-            bindings.tenon_plugin_policy().instance().call_fork(store, handle)
-        });
+        let result = self.shared.call(&mut request, name, |exports, store| exports.fork(store, handle));
         let handle = result?.map_err(|given| self.shared.given(&request, name, given))?;
         Ok(Box::new(WasmPolicyInstance {
             shared: Arc::clone(&self.shared),

@@ -1,12 +1,13 @@
 //! The host's side of a policy's guest: the step's functions, the vocabulary's, and the guest's limits.
 
-use host_core::{Breaker, Sampler};
-use host_plugins::{Budget, PolicyStep, StepRefusal};
+use host_core::{Breaker, Reported, Sampler};
+use host_plugins::{Budget, PolicyConstraint, PolicyStep, StepRefusal};
+use host_sampling::{ConstraintError, GrammarSpec, Whitespace};
 use wasmtime::Result;
-use wasmtime::component::Resource;
+use wasmtime::component::{Resource, ResourceTable};
 
-use crate::bindings::graph::tenon::plugin::types;
-use crate::bindings::sampling::tenon::plugin::sampling;
+use crate::contract_0_2::graph::tenon::plugin::types;
+use crate::contract_0_2::sampling::tenon::plugin::sampling;
 use crate::guest::{Fault, Memory};
 
 /// What a guest's handle of a step stands for: the one step of its store.
@@ -17,13 +18,16 @@ pub struct StepHandle;
 pub(crate) struct PolicyGuest {
     pub(crate) step: PolicyStep,
     pub(crate) limits: Memory,
+    /// What the guest's handles of constraints stand for.
+    constraints: ResourceTable,
     /// The last log line: a panic's message comes this way.
     pub(crate) last_line: Option<String>,
 }
 
 impl PolicyGuest {
     pub(crate) fn new(step: PolicyStep, budget: &Budget) -> Self {
-        PolicyGuest { step, limits: Memory::new(budget), last_line: None }
+        let limits = Memory::new(budget);
+        PolicyGuest { step, limits, constraints: ResourceTable::new(), last_line: None }
     }
 }
 
@@ -61,7 +65,21 @@ fn in_words(refusal: StepRefusal) -> types::StepRefusal {
             types::StepRefusal::Limit(format!("{call}: more than {limit} {what}"))
         }
         StepRefusal::NoStep { .. } => types::StepRefusal::NoStep,
+        StepRefusal::Constraint { call, error } => {
+            types::StepRefusal::Parameter(mismatch(call.to_owned(), expected_of(&error), error.to_string()))
+        }
+        StepRefusal::NotInContract { call, since, found } => types::StepRefusal::NotGranted(mismatch(
+            call.to_owned(),
+            format!("contract {since}"),
+            format!("contract {found}"),
+        )),
     }
+}
+
+/// What would have been taken instead, as the host's own report says it.
+fn expected_of(error: &ConstraintError) -> String {
+    let report = error.report();
+    report.expected.or(report.mend).unwrap_or_default()
 }
 
 impl types::Host for PolicyGuest {}
@@ -119,6 +137,15 @@ impl sampling::HostStep for PolicyGuest {
         refusable(self.step.allow_words(words))
     }
 
+    fn constrain(
+        &mut self,
+        _: Resource<StepHandle>,
+        constraint: Resource<PolicyConstraint>,
+    ) -> Refusable<()> {
+        let constraint = self.constraints.get(&constraint)?;
+        refusable(self.step.constrain(constraint))
+    }
+
     fn bias(&mut self, _: Resource<StepHandle>, ids: Vec<u32>, values: Vec<f32>) -> Refusable<()> {
         refusable(self.step.bias(&ids, &values))
     }
@@ -136,6 +163,55 @@ impl sampling::HostStep for PolicyGuest {
     }
 
     fn drop(&mut self, _: Resource<StepHandle>) -> Result<()> {
+        Ok(())
+    }
+}
+
+impl PolicyGuest {
+    fn compile(&mut self, call: &'static str, spec: &GrammarSpec) -> Refusable<Resource<PolicyConstraint>> {
+        let compiled = self.step.compile(call, spec);
+        self.hold(compiled)
+    }
+
+    fn hold(
+        &mut self,
+        made: std::result::Result<PolicyConstraint, StepRefusal>,
+    ) -> Refusable<Resource<PolicyConstraint>> {
+        Ok(match refusable(made)? {
+            Ok(constraint) => Ok(self.constraints.push(constraint)?),
+            Err(refusal) => Err(refusal),
+        })
+    }
+}
+
+impl sampling::HostConstraint for PolicyGuest {
+    fn json_schema(
+        &mut self,
+        schema: String,
+        whitespace: sampling::Whitespace,
+    ) -> Refusable<Resource<PolicyConstraint>> {
+        let whitespace = match whitespace {
+            sampling::Whitespace::None => Whitespace::None,
+            sampling::Whitespace::Free => Whitespace::Free,
+        };
+        self.compile("json_schema", &GrammarSpec::JsonSchema { schema, whitespace })
+    }
+
+    fn regex(&mut self, expression: String) -> Refusable<Resource<PolicyConstraint>> {
+        self.compile("regex", &GrammarSpec::Regex(expression))
+    }
+
+    fn grammar(&mut self, grammar: String) -> Refusable<Resource<PolicyConstraint>> {
+        self.compile("grammar", &GrammarSpec::Lark(grammar))
+    }
+
+    fn fork(&mut self, constraint: Resource<PolicyConstraint>) -> Refusable<Resource<PolicyConstraint>> {
+        let forked = self.step.fork_constraint(self.constraints.get(&constraint)?);
+        self.hold(forked)
+    }
+
+    fn drop(&mut self, constraint: Resource<PolicyConstraint>) -> Result<()> {
+        self.constraints.delete(constraint)?;
         Ok(())
     }
 }

@@ -7,9 +7,9 @@ use host_core::quant::{QuantError, Role, Scheme, TensorFacts};
 use host_plugins::{Budget, LogSink, PluginError, PluginName, QuantPlugin};
 use wasmtime::Store;
 
-use crate::bindings::graph::tenon::plugin::types;
-use crate::bindings::quant::QuantProfilePre;
-use crate::bindings::quant::tenon::plugin::quant;
+use crate::contract_0_2::graph::tenon::plugin::types;
+use crate::contract_0_2::quant::QuantProfilePre;
+use crate::contract_0_2::quant::tenon::plugin::quant;
 use crate::guest::{Fault, Memory};
 use crate::hook::Hook;
 use crate::ticker::Ticker;

@@ -3,24 +3,24 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use host_plugins::{Budget, Kind, LogSink, PluginError, PluginPackage, Runtime};
+use host_plugins::{Budget, ContractVersion, Kind, LogSink, PluginError, PluginPackage, Runtime};
 use wasmtime::Engine;
-use wasmtime::component::{Component, HasSelf, InstancePre, Linker};
+use wasmtime::component::{Component, InstancePre, Linker};
 
-use crate::bindings::graph::tenon::plugin::types;
-use crate::bindings::graph::{ModelGraph, ModelGraphPre};
-use crate::bindings::quant::{QuantProfile, QuantProfilePre};
-use crate::bindings::sampling::{SamplingPolicy, SamplingPolicyPre};
 use crate::cache::{Cache, deserialize};
 use crate::contract::{self, MODEL_GRAPH, QUANT_PROFILE, SAMPLING_POLICY, World};
+use crate::contract_0_2::graph::ModelGraphPre;
+use crate::contract_0_2::quant::QuantProfilePre;
 use crate::guest::Guest;
 use crate::plugin::WasmPlugin;
 use crate::policy::WasmPolicy;
+use crate::policy_exports::{PolicyPre, policy_0_1, policy_0_2};
 use crate::policy_guest::PolicyGuest;
 use crate::quant::{QuantGuest, WasmQuant};
 use crate::settings::settings;
 use crate::size;
 use crate::ticker::Ticker;
+use crate::{contract_0_1, contract_0_2};
 
 /// An engine, its clock and its cache.
 #[derive(Clone)]
@@ -28,9 +28,16 @@ pub struct WasmRuntime {
     engine: Engine,
     ticker: Arc<Ticker>,
     cache: Option<Cache>,
+    linkers: Arc<[Linkers; 2]>,
+}
+
+/// What components of one contract may import.
+struct Linkers {
+    version: ContractVersion,
     graphs: Linker<Guest>,
     policies: Linker<PolicyGuest>,
     quants: Linker<QuantGuest>,
+    policy: fn(InstancePre<PolicyGuest>) -> wasmtime::Result<Box<dyn PolicyPre>>,
 }
 
 impl std::fmt::Debug for WasmRuntime {
@@ -60,12 +67,13 @@ impl WasmRuntime {
     pub fn with_guests(cache: Option<&Path>, guests: u32) -> Result<Self, PluginError> {
         let failed = |message: String| PluginError::Engine { message };
         let engine = Engine::new(&settings(guests)).map_err(|error| failed(format!("{error:#}")))?;
-        let (graphs, policies, quants) = linkers(&engine).map_err(|error| failed(error.to_string()))?;
+        let linkers = linkers(&engine).map_err(|error| failed(error.to_string()))?;
         let ticker = Arc::new(Ticker::start(&engine).map_err(|error| failed(error.to_string()))?);
         let open = |folder: &Path| {
             Cache::open(folder).map_err(|source| PluginError::Cache { path: folder.to_owned(), source })
         };
-        Ok(WasmRuntime { engine, ticker, cache: cache.map(open).transpose()?, graphs, policies, quants })
+        let cache = cache.map(open).transpose()?;
+        Ok(WasmRuntime { engine, ticker, cache, linkers: Arc::new(linkers) })
     }
 
     /// Checks a package, compiles it or takes it from the cache; nothing of it runs.
@@ -79,7 +87,8 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmPlugin, PluginError> {
-        let instance = self.instance(package, Kind::ModelGraph, MODEL_GRAPH, &self.graphs)?;
+        let linkers = self.linkers(package, Kind::ModelGraph, MODEL_GRAPH)?;
+        let instance = self.instance(package, &linkers.graphs)?;
         let instance = ModelGraphPre::new(instance).map_err(|error| load_error(package, &error))?;
         Ok(WasmPlugin::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
     }
@@ -94,9 +103,11 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmPolicy, PluginError> {
-        let instance = self.instance(package, Kind::SamplingPolicy, SAMPLING_POLICY, &self.policies)?;
-        let instance = SamplingPolicyPre::new(instance).map_err(|error| load_error(package, &error))?;
-        Ok(WasmPolicy::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
+        let linkers = self.linkers(package, Kind::SamplingPolicy, SAMPLING_POLICY)?;
+        let instance = self.instance(package, &linkers.policies)?;
+        let instance = (linkers.policy)(instance).map_err(|error| load_error(package, &error))?;
+        let (name, ticker) = (package.name().clone(), Arc::clone(&self.ticker));
+        Ok(WasmPolicy::new(name, self.engine.clone(), instance, ticker, budget, log))
     }
 
     /// The same for a quantisation profile.
@@ -109,19 +120,14 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmQuant, PluginError> {
-        let instance = self.instance(package, Kind::QuantProfile, QUANT_PROFILE, &self.quants)?;
+        let linkers = self.linkers(package, Kind::QuantProfile, QUANT_PROFILE)?;
+        let instance = self.instance(package, &linkers.quants)?;
         let instance = QuantProfilePre::new(instance).map_err(|error| load_error(package, &error))?;
         Ok(WasmQuant::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
     }
 
-    /// Checks a package against its world and links it.
-    fn instance<T: 'static>(
-        &self,
-        package: &PluginPackage,
-        kind: Kind,
-        world: World,
-        linker: &Linker<T>,
-    ) -> Result<InstancePre<T>, PluginError> {
+    /// Checks a package against its world; gives what its contract offers.
+    fn linkers(&self, package: &PluginPackage, kind: Kind, world: World) -> Result<&Linkers, PluginError> {
         let (name, manifest) = (package.name(), package.manifest());
         if manifest.runtime != Runtime::Wasm {
             let (expected, found) = (Runtime::Wasm.name(), manifest.runtime.name());
@@ -129,7 +135,16 @@ impl WasmRuntime {
         }
         manifest.need_kind(kind)?;
         size::check(package)?;
-        contract::check(package.entry(), name, manifest.sdk, world)?;
+        let version = contract::check(package.entry(), name, manifest.sdk, world)?;
+        let linkers = self.linkers.iter().find(|linkers| linkers.version == version);
+        Ok(linkers.expect("each served contract has its linkers"))
+    }
+
+    fn instance<T: 'static>(
+        &self,
+        package: &PluginPackage,
+        linker: &Linker<T>,
+    ) -> Result<InstancePre<T>, PluginError> {
         let component = self.component(package)?;
         linker.instantiate_pre(&component).map_err(|error| load_error(package, &error))
     }
@@ -151,19 +166,24 @@ impl WasmRuntime {
     }
 }
 
-type Linkers = (Linker<Guest>, Linker<PolicyGuest>, Linker<QuantGuest>);
-
-/// What components of each world may import.
-fn linkers(engine: &Engine) -> wasmtime::Result<Linkers> {
-    let mut graphs = Linker::new(engine);
-    ModelGraph::add_to_linker::<_, HasSelf<_>>(&mut graphs, |guest: &mut Guest| guest)?;
-    let mut policies = Linker::new(engine);
-    types::add_to_linker::<_, HasSelf<_>>(&mut policies, |guest: &mut PolicyGuest| guest)?;
-    SamplingPolicy::add_to_linker::<_, HasSelf<_>>(&mut policies, |guest: &mut PolicyGuest| guest)?;
-    let mut quants = Linker::new(engine);
-    types::add_to_linker::<_, HasSelf<_>>(&mut quants, |guest: &mut QuantGuest| guest)?;
-    QuantProfile::add_to_linker::<_, HasSelf<_>>(&mut quants, |guest: &mut QuantGuest| guest)?;
-    Ok((graphs, policies, quants))
+/// One for each served contract.
+fn linkers(engine: &Engine) -> wasmtime::Result<[Linkers; 2]> {
+    Ok([
+        Linkers {
+            version: ContractVersion::V0_1,
+            graphs: contract_0_1::graphs(engine)?,
+            policies: contract_0_1::policies(engine)?,
+            quants: contract_0_1::quants(engine)?,
+            policy: policy_0_1,
+        },
+        Linkers {
+            version: ContractVersion::V0_2,
+            graphs: contract_0_2::graphs(engine)?,
+            policies: contract_0_2::policies(engine)?,
+            quants: contract_0_2::quants(engine)?,
+            policy: policy_0_2,
+        },
+    ])
 }
 
 fn load_error(package: &PluginPackage, error: &wasmtime::Error) -> PluginError {

@@ -5,8 +5,8 @@ use host_graph::{
     TensorFacts, ValueType,
 };
 
-use crate::bindings::graph::tenon::plugin::graph;
-use crate::bindings::graph::tenon::plugin::types::{self, Mismatch, Refusal};
+use crate::contract_0_2::graph::tenon::plugin::graph;
+use crate::contract_0_2::graph::tenon::plugin::types::{self, Mismatch, Refusal};
 
 /// A refusal in the contract's words.
 pub(crate) fn build_error(error: BuildError) -> types::BuildError {

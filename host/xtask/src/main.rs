@@ -4,6 +4,7 @@
 //! own output, and ends with one line that tells how it went. No script elsewhere does more than call this.
 
 mod bench;
+mod c_policy;
 mod ci;
 mod deny;
 mod mlx;
@@ -36,6 +37,7 @@ enum Command {
     Test(tests_run::Arguments),
     Ci(ci::Arguments),
     Plugins(plugins::Arguments),
+    CPolicy(c_policy::Arguments),
     Deny(deny::Arguments),
     Bench(bench::Arguments),
     Mlx(mlx::Arguments),
@@ -58,6 +60,7 @@ fn run(command: Command) -> Outcome {
         Command::Test(arguments) => tests_run::run(&workspace, &arguments),
         Command::Ci(arguments) => ci::run(&workspace, &arguments),
         Command::Plugins(arguments) => plugins::run(&workspace, &arguments),
+        Command::CPolicy(arguments) => c_policy::run(&workspace, &arguments),
         Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
         Command::Mlx(arguments) => mlx::run(&workspace, &arguments),

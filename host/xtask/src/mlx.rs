@@ -7,7 +7,7 @@
 #[cfg(feature = "mlx-bindings")]
 mod bindings;
 mod native;
-mod wheels;
+pub(crate) mod wheels;
 
 use std::path::PathBuf;
 use std::process::Command;

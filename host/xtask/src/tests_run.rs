@@ -5,8 +5,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::plugins;
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
+use crate::{c_policy, plugins};
 
 /// The two models that tests with real weights need: source and file.
 const MODELS: [(&str, &str); 2] = [
@@ -20,7 +20,7 @@ const MODELS: [(&str, &str); 2] = [
 
 /// Run every test, with the two test models.
 ///
-/// Builds the plugins and `tenon`, fetches SmolLM2-135M-Instruct and Gemma 3 270M (together 335 MiB, once) into
+/// Builds the plugins, the policy in C (with a compiler of 81 MB, fetched once) and `tenon`, fetches SmolLM2-135M-Instruct and Gemma 3 270M (together 335 MiB, once) into
 /// the cache through `tenon models get`, sets TENON_TEST_MODELS to a folder with both, and runs
 /// `cargo test --release --workspace`, doc tests included. Ends with the counts; what was skipped is named with
 /// its reason.
@@ -39,6 +39,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     say("tenon: building the program");
     workspace.build_tenon()?;
     let models = if arguments.no_models { None } else { Some(fetch_models(workspace)?) };
+    let c_policy = if arguments.no_models { None } else { Some(c_policy::build(workspace)?) };
     say("tests: the whole workspace, documentation included");
     let mut command = workspace.cargo(["test", "--release", "--workspace", "--no-fail-fast"]);
     command.args(&arguments.filter).args(["--", "--show-output"]).env_remove("TENON_TEST_MODELS");
@@ -46,6 +47,7 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     if let Some(models) = &models {
         command.env("TENON_TEST_MODELS", models).env("TENON_TEST_REQUIRE_MODELS", "1");
     }
+    command.env_remove("TENON_TEST_C_POLICY").envs(c_policy.map(|folder| ("TENON_TEST_C_POLICY", folder)));
     let (tally, ended_well) = follow(&mut command)?;
     tally.print();
     if tally.passed + tally.failed == 0 {

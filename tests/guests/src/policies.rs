@@ -30,6 +30,28 @@ impl PolicyVocabulary for Numbers {
     }
 }
 
+/// Token `i` is spelled as the byte `i`; 0 ends a generation. What constraints need: every text has its tokens.
+#[derive(Clone, Copy, Debug)]
+pub struct Bytes;
+
+impl PolicyVocabulary for Bytes {
+    fn n_vocab(&self) -> u32 {
+        128
+    }
+
+    fn eos_ids(&self) -> Vec<u32> {
+        vec![0]
+    }
+
+    fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        u8::try_from(id).ok().filter(u8::is_ascii).map(|byte| vec![byte])
+    }
+
+    fn encode(&self, text: &str) -> Option<Vec<u32>> {
+        text.is_ascii().then(|| text.bytes().map(u32::from).collect())
+    }
+}
+
 /// One row of logits.
 pub struct Row(pub Vec<f32>);
 
@@ -94,7 +116,7 @@ impl Loop {
         let input = PolicyInput {
             row: &RowView::new(&row, 0),
             accepted: &self.tokens[self.n_told..],
-            position: (self.tokens.len() - self.n_prompt) as u64,
+            generated: self.generated(),
             seed: self.chain.seed(),
         };
         let edits = policy.step(&input)?;

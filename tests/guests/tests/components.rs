@@ -34,8 +34,13 @@ fn what_does_not_fit_is_refused_before_it_is_compiled() {
         (String::new(), "plugin.contract-version", "no `tenon:api` section"),
         (API.repeat(2), "plugin.contract-version", "2 `tenon:api` sections"),
         (world("\\00", ""), "plugin.contract-version", "a `tenon:api` section of 1 bytes"),
-        (world("\\00\\00\\00\\02\\00\\00", "model-graph"), "plugin.contract-version", "contract 0.2.0"),
-        (world("\\00\\09\\01\\00\\00\\03", "model-graph"), "plugin.contract-version", "contract 9.256.3"),
+        (world("\\00\\00\\00\\03\\00\\00", "model-graph"), "plugin.contract-version", "model-graph 0.3.0"),
+        (world("\\00\\09\\01\\00\\00\\03", "model-graph"), "plugin.contract-version", "model-graph 9.256.3"),
+        (
+            world("\\00\\00\\00\\02\\00\\00", "model-graph"),
+            "plugin.contract-version",
+            "contract 0.2 in its component and 0.1 in plugin.toml",
+        ),
         (
             world("\\00\\00\\00\\01\\00\\00", "sampling-policy"),
             "plugin.contract-version",

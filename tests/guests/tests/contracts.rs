@@ -6,13 +6,16 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use guests::{
-    Loop, fixture_catalogue, fixture_config, lua_package, numbers, released_package, wasm_plugin, workspace,
+    Loop, fixture_catalogue, fixture_config, lua_package, numbers, released_package, wasm_plugin,
+    whole_guest, workspace,
 };
 use host_core::DType;
 use host_core::SamplingSettings;
 use host_core::quant::{Role, TensorFacts};
 use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
-use host_plugins::{Budget, Grants, GraphPlugin, LogSink, QuantPlugin, SamplingPolicy};
+use host_plugins::{
+    Budget, ContractVersion, Grants, GraphPlugin, LogSink, PluginPackage, QuantPlugin, SamplingPolicy,
+};
 use host_wasm::WasmRuntime;
 use sha2::{Digest, Sha256};
 
@@ -36,6 +39,25 @@ fn released_contracts_are_frozen() {
         let found: String =
             files(&workspace().join("plugin-sdk/wit").join(version)).iter().map(line).collect();
         assert_eq!(found, pinned, "contract {version} is released");
+    }
+}
+
+/// Every function of a contract's text is there for its components, with its types.
+#[test]
+fn each_served_contract_is_served_whole() {
+    let runtime = WasmRuntime::new(None).unwrap();
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let package = |sdk: &str, world: &str| {
+        let manifest = format!(
+            "id = \"whole\"\nversion = \"1.0.0\"\nkind = \"{world}\"\nruntime = \"wasm\"\n\
+             entry = \"plugin.wasm\"\nsdk = \"{sdk}\"\n"
+        );
+        PluginPackage::from_parts(&manifest, whole_guest(sdk, world), Path::new("whole")).unwrap()
+    };
+    for version in ContractVersion::SERVED.map(|version| version.to_string()) {
+        runtime.open(&package(&version, "model-graph"), budget, log.clone()).unwrap();
+        runtime.open_policy(&package(&version, "sampling-policy"), budget, log.clone()).unwrap();
+        runtime.open_quant(&package(&version, "quant-profile"), budget, log.clone()).unwrap();
     }
 }
 

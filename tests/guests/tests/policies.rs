@@ -2,14 +2,15 @@
 //! of policies that misbehave is judged in `escape`.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guests::{Loop, lua_package, misbehave_policy_lua, misbehave_policy_wasm, numbers, wasm_package};
+use guests::{Bytes, Loop, lua_package, misbehave_policy_lua, misbehave_policy_wasm, numbers, wasm_package};
 use host_core::{Reported, SamplingChain, SamplingSettings};
 use host_lua::LuaPolicy;
 use host_plugins::{
-    Budget, Grants, LogSink, Needs, PluginError, PluginPackage, PolicyInstance, Right, SamplingPolicy,
-    StepBudget,
+    Budget, Grants, LogSink, Needs, PluginError, PluginPackage, PolicyInput, PolicyInstance,
+    PolicyVocabulary, Right, SamplingPolicy, StepBudget,
 };
 use host_wasm::WasmRuntime;
 use serde_json::{Value as Json, json};
@@ -55,13 +56,19 @@ fn case(policy: &str) -> Json {
     cases().into_iter().find(|case| case["policy"] == policy).unwrap()
 }
 
+fn vocabulary(case: &Json) -> Arc<dyn PolicyVocabulary> {
+    if case["vocabulary"] == "bytes" {
+        return Arc::new(Bytes);
+    }
+    numbers(case["n_vocab"].as_u64().unwrap() as u32)
+}
+
 #[test]
 fn twins_give_the_same_tokens() {
     for case in cases() {
-        let n_vocab = case["n_vocab"].as_u64().unwrap() as u32;
         let [wasm, lua] = twins(case["policy"].as_str().unwrap()).map(|policy| {
             let params = case["params"].to_string();
-            let mut instance = policy.open(&params, numbers(n_vocab), &grants()).unwrap();
+            let mut instance = policy.open(&params, vocabulary(&case), &grants()).unwrap();
             (policy.describe().unwrap(), decode(&mut *instance, &case))
         });
         assert_eq!(wasm, lua, "{case}");
@@ -82,13 +89,32 @@ fn twins_refuse_alike() {
         ),
         ("watermark", json!([]), "plugin.invalid-config", "params: []"),
         ("standard", json!({ "top_p": "x" }), "plugin.invalid-config", "params.top_p: \"x\""),
-        ("entropy-temperature", json!({ "low": 0 }), "plugin.invalid-config", "params.low: 0"),
+        (
+            "json",
+            json!({ "schema": true, "whitespace": "some" }),
+            "plugin.invalid-config",
+            "params.whitespace: \"some\"",
+        ),
+        ("json", json!({ "whitespace": "none" }), "plugin.invalid-config", "params.schema: nothing"),
+        (
+            "json",
+            json!({ "schema": { "properties": { "a": { "not": {} } } }, "whitespace": "none" }),
+            "constraint.unsupported-schema",
+            "not at /properties/a/not",
+        ),
+        (
+            "json",
+            json!({ "schema": { "type": "integer", "minimum": 3, "maximum": 2 }, "whitespace": "none" }),
+            "constraint.unsatisfiable",
+            "",
+        ),
+        ("entropy-adaptive", json!({ "low": 0 }), "plugin.invalid-config", "params.low: 0"),
     ];
     for (id, params, code, found) in cases {
         for policy in twins(id) {
             let error = policy.open(&params.to_string(), numbers(10), &grants()).unwrap_err();
             let report = error.report();
-            assert_eq!((report.code, report.found.as_deref()), (code, Some(found)), "{report}");
+            assert_eq!((report.code, report.found.as_deref().unwrap_or_default()), (code, found), "{report}");
         }
     }
 }
@@ -104,6 +130,61 @@ fn no_repeat_repeats_nothing() {
         let text = [&[1, 2, 3][..], &decode(&mut *instance, &case)].concat();
         let grams: std::collections::BTreeSet<_> = text.windows(n).collect();
         assert_eq!(grams.len(), text.len() + 1 - n, "{case}");
+    }
+}
+
+/// An independent validator judges what a policy let through until the text ended.
+#[test]
+fn what_json_lets_through_satisfies_the_schema() {
+    for case in cases().into_iter().filter(|case| case["policy"] == "json") {
+        for policy in twins("json") {
+            let mut instance =
+                policy.open(&case["params"].to_string(), vocabulary(&case), &grants()).unwrap();
+            let tokens = decode(&mut *instance, &case);
+            let text: Vec<u8> =
+                tokens.iter().take_while(|token| **token != 0).map(|token| *token as u8).collect();
+            assert!(
+                text.len() < tokens.len(),
+                "the text has not ended: {:?}",
+                String::from_utf8_lossy(&text)
+            );
+            let value: Json = serde_json::from_slice(&text).unwrap();
+            assert!(jsonschema::is_valid(&case["params"]["schema"], &value), "{value}");
+            // After the end, nothing but the end.
+            assert!(tokens[text.len()..].iter().all(|token| *token == 0));
+        }
+    }
+}
+
+/// A constraint goes back with the text, and a fork's goes its own way.
+#[test]
+fn a_constraint_follows_the_text() {
+    let case = case("json");
+    for policy in twins("json") {
+        let open = || policy.open(&case["params"].to_string(), vocabulary(&case), &grants()).unwrap();
+        let allowed = |instance: &mut dyn PolicyInstance, text: &str| -> String {
+            let generated: Vec<u32> = text.bytes().map(u32::from).collect();
+            let row = guests::logits(128, &generated);
+            let row = host_sampling::RowView::new(&row, 0);
+            let input = PolicyInput { row: &row, accepted: &generated, generated: &generated, seed: 1 };
+            let mask = instance.step(&input).unwrap().allowed.unwrap();
+            mask.iter().map(|id| id as u8 as char).collect()
+        };
+        let mut instance = open();
+        assert_eq!(allowed(&mut *instance, ""), "{");
+        assert_eq!(allowed(&mut *instance, r#"{"name":"x","age":1"#), ",0123456789");
+        instance.rollback(3).unwrap();
+        assert_eq!(allowed(&mut *instance, r#"{"name":"x","age"#), "\"");
+        let mut fork = instance.fork().unwrap();
+        assert_eq!(allowed(&mut *fork, r#"{"name":"x","age":12"#), ",0");
+        assert_eq!(allowed(&mut *instance, r#"{"name":"x","age":2"#), ",0123456789");
+        assert_eq!(allowed(&mut *fork, r#"{"name":"x","age":120,"tags":["#), "\"]");
+        // A text that is none of the constraint's own ends the request.
+        let generated: Vec<u32> = "{]".bytes().map(u32::from).collect();
+        let row = guests::logits(128, &generated);
+        let row = host_sampling::RowView::new(&row, 0);
+        let input = PolicyInput { row: &row, accepted: &generated, generated: &generated, seed: 1 };
+        assert_eq!(instance.step(&input).unwrap_err().report().code, "constraint.not-allowed");
     }
 }
 
@@ -159,9 +240,9 @@ fn standard_is_the_native_chain() {
 
 #[test]
 fn full_logits_are_a_right() {
-    for policy in twins("entropy-temperature") {
+    for policy in twins("entropy-adaptive") {
         assert_eq!(policy.describe().unwrap().needs, Needs::FullLogits);
-        let params = case("entropy-temperature")["params"].to_string();
+        let params = case("entropy-adaptive")["params"].to_string();
         let error = policy.open(&params, numbers(10), &Grants::default()).unwrap_err();
         assert_eq!(error.report().code, "plugin.not-granted");
         assert!(error.to_string().contains("full-logits"), "{error}");
@@ -174,7 +255,7 @@ fn rollback_and_fork_leave_no_trace() {
     for case in cases().into_iter().filter(|case| case["policy"] != "standard") {
         let n_vocab = case["n_vocab"].as_u64().unwrap() as u32;
         for policy in twins(case["policy"].as_str().unwrap()) {
-            let open = || policy.open(&case["params"].to_string(), numbers(n_vocab), &grants()).unwrap();
+            let open = || policy.open(&case["params"].to_string(), vocabulary(&case), &grants()).unwrap();
             let chain = chain(0.0, 1);
             let plain = |tokens: &[u32]| Loop::new(n_vocab, tokens, &chain).edits(&mut *open()).unwrap();
             let mut instance = open();
@@ -185,7 +266,8 @@ fn rollback_and_fork_leave_no_trace() {
                 // The logits belong to the whole text; only `accepted` is what is new.
                 let row = guests::logits(n_vocab, &[1, 2, 3, token]);
                 let row = host_sampling::RowView::new(&row, 0);
-                let input = host_plugins::PolicyInput { row: &row, accepted: &[token], position: 0, seed: 1 };
+                let input =
+                    host_plugins::PolicyInput { row: &row, accepted: &[token], generated: &[], seed: 1 };
                 instance.step(&input).unwrap()
             };
             assert_eq!(next(&mut *instance, 2), plain(&[1, 2, 3, 2]), "{case}");

@@ -38,7 +38,7 @@ impl Logits for Row {
 }
 
 /// Three tokens.
-struct Abc;
+pub(super) struct Abc;
 
 impl host_plugins::PolicyVocabulary for Abc {
     fn n_vocab(&self) -> u32 {
@@ -59,9 +59,16 @@ impl host_plugins::PolicyVocabulary for Abc {
 }
 
 fn policy(source: &str) -> LuaPolicy {
-    let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
-                    entry = \"t.lua\"\nsdk = \"0.1\"";
-    let package = PluginPackage::from_parts(manifest, source.as_bytes().to_vec(), Path::new("t")).unwrap();
+    policy_of("0.2", source)
+}
+
+/// A policy against this contract.
+fn policy_of(sdk: &str, source: &str) -> LuaPolicy {
+    let manifest = format!(
+        "id = \"t\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
+         entry = \"t.lua\"\nsdk = \"{sdk}\""
+    );
+    let package = PluginPackage::from_parts(&manifest, source.as_bytes().to_vec(), Path::new("t")).unwrap();
     LuaPolicy::open(&package, Budget::default(), LogSink::discard()).unwrap()
 }
 
@@ -69,7 +76,7 @@ fn policy(source: &str) -> LuaPolicy {
 fn step(source: &str) -> Result<Edits, PluginError> {
     let mut instance = policy(source).open("{}", Arc::new(Abc), &Grants::default())?;
     let row = Row([1.0, 3.0, 2.0]);
-    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0, 1], position: 0, seed: 7 };
+    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0, 1], generated: &[], seed: 7 };
     instance.step(&input)
 }
 
@@ -134,11 +141,12 @@ fn what_describe_says_is_read_strictly() {
 /// One name for one call: in the contract, in Lua, and in the types for editors.
 #[test]
 fn contract_lua_and_stubs_have_the_same_calls_on_a_step() {
-    let wit = include_str!("../../../../plugin-sdk/wit/0.1/sampling.wit");
+    let wit = include_str!("../../../../plugin-sdk/wit/0.2/sampling.wit");
     let stubs = include_str!("../../../../plugin-sdk/lua/tenon.d.luau");
     let functions = |text: &str| -> BTreeSet<String> {
-        let names = text.lines().filter_map(|line| line.trim().split_once(": func("));
-        names.map(|(name, _)| name.replace('-', "_")).collect()
+        let is_function = |rest: &str| rest.starts_with("func(") || rest.starts_with("static func(");
+        let lines = text.lines().filter_map(|line| line.trim().split_once(": "));
+        lines.filter(|(_, rest)| is_function(rest)).map(|(name, _)| name.replace('-', "_")).collect()
     };
     let in_interface = wit.split("interface policy").next().unwrap();
     let stubbed = |class: &str| -> BTreeSet<String> {
@@ -156,7 +164,61 @@ fn contract_lua_and_stubs_have_the_same_calls_on_a_step() {
         body(&format!("assert(type(vocabulary.{name}) == 'function', '{name}')")).unwrap();
     }
     in_lua.extend(of_vocabulary);
+    let of_constraint = stubbed("Constraint");
+    for name in &of_constraint {
+        body(&format!("assert(type(vocabulary:regex('a*').{name}) == 'function', '{name}')")).unwrap();
+    }
+    in_lua.extend(of_constraint);
     // Fields of a record in the contract.
     in_lua.retain(|name| !["n_vocab", "eos_ids"].contains(&name.as_str()));
     assert_eq!(functions(in_interface), in_lua);
+}
+
+/// A script sees what its contract has; what is newer is refused as such, at its line.
+#[test]
+fn a_script_of_the_first_contract_has_none_of_the_second() {
+    let open = |sdk: &str, body: &str| {
+        let source = format!("function open(params, vocabulary)\n{body}\nreturn {{}}\nend");
+        let opened = policy_of(sdk, &source).open(r#"{"a": [1]}"#, Arc::new(Abc), &Grants::default());
+        opened.map(drop).map_err(|error| error.report())
+    };
+    for (call, name) in [
+        ("vocabulary:json_schema('true', 'none')", "json_schema"),
+        ("vocabulary:regex('a*')", "regex"),
+        ("vocabulary:grammar('start: \"a\"')", "grammar"),
+        ("assert(params:json('a') == '[1]')", "json"),
+    ] {
+        open("0.2", call).unwrap();
+        let report = open("0.1", call).unwrap_err();
+        assert_eq!(report.code, "policy.not-in-contract", "{report}");
+        assert_eq!(report.message, format!("plugin t 1.0.0: {name}: contract 0.1 has no such call"));
+        assert_eq!(report.expected.as_deref(), Some("sdk = \"0.2\" or newer"));
+        assert_eq!(report.place.and_then(|place| place.line), Some(2));
+    }
+    let source = "function open() return { step = function(_, step) step:constrain(nil) end } end";
+    let mut instance = policy_of("0.1", source).open("{}", Arc::new(Abc), &Grants::default()).unwrap();
+    let row = Row([1.0, 3.0, 2.0]);
+    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0], generated: &[], seed: 7 };
+    assert_eq!(instance.step(&input).unwrap_err().report().code, "policy.not-in-contract");
+}
+
+#[test]
+fn constraints_that_cannot_be_are_refused_by_name() {
+    for (call, code, says) in [
+        ("vocabulary:json_schema('{', 'none')", "constraint.not-json", "json_schema"),
+        ("vocabulary:json_schema('{\"not\": {}}', 'none')", "constraint.unsupported-schema", "`not`"),
+        ("vocabulary:json_schema('true', 'some')", "plugin.script-error", "`whitespace` is \"some\""),
+        ("vocabulary:regex('(')", "constraint.syntax", "regular expression"),
+        ("for _ = 1, 17 do held[#held + 1] = vocabulary:regex('a*') end", "policy.limit", "16 constraints"),
+        (
+            "held[1] = vocabulary:regex('a*') for _ = 1, 16 do held[#held + 1] = held[1]:fork() end",
+            "policy.limit",
+            "fork: more than 16 constraints",
+        ),
+        ("step:constrain(step)", "plugin.script-error", "none that `vocabulary` gave"),
+    ] {
+        let report = body(&format!("local held = {{}} {call}")).unwrap_err().report();
+        assert_eq!(report.code, code, "{call}: {report}");
+        assert!(report.message.contains(says), "{call}: {report}");
+    }
 }

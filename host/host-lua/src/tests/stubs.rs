@@ -3,12 +3,20 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use host_plugins::{Budget, LogSink, NoVocabulary, PluginName, PolicyStep, PolicyVocabulary};
+use std::path::Path;
+
+use host_plugins::{
+    Budget, ContractVersion, Kind, LogSink, PluginName, PluginPackage, PolicyStep, PolicyVocabulary,
+};
+use host_sampling::GrammarSpec;
 use mlua::{Lua, Table, UserData};
 
 use crate::builder::{Builder, GraphSlot, GraphValue};
 use crate::config::Config;
-use crate::step::{Step, Vocabulary};
+use crate::script::Script;
+use crate::step::{Constraint, Step, Vocabulary};
+
+use super::policies::Abc;
 
 const STUBS: &str = include_str!("../../../../plugin-sdk/lua/tenon.d.luau");
 
@@ -33,16 +41,25 @@ fn stubbed(class: &str) -> BTreeSet<String> {
 #[test]
 fn the_stubs_have_every_method_and_no_other() {
     let name = PluginName { id: "t".to_owned(), version: semver::Version::new(1, 0, 0) };
-    let vocabulary: Arc<dyn PolicyVocabulary> = Arc::new(NoVocabulary);
-    let step = PolicyStep::new(name, Arc::clone(&vocabulary), &Budget::default(), LogSink::discard());
+    let vocabulary: Arc<dyn PolicyVocabulary> = Arc::new(Abc);
+    let mut step = PolicyStep::new(name, Arc::clone(&vocabulary), &Budget::default(), LogSink::discard());
+    let of_policy = step.compile("regex", &GrammarSpec::Regex("a*".to_owned())).unwrap();
     let step = Arc::new(Mutex::new(step));
+    let contract = ContractVersion::newest();
+    let manifest = format!(
+        "id = \"t\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
+         entry = \"t.lua\"\nsdk = \"{contract}\""
+    );
+    let package = PluginPackage::from_parts(&manifest, Vec::new(), Path::new("t")).unwrap();
+    let script = Script::open(&package, Kind::SamplingPolicy, Budget::default(), LogSink::discard()).unwrap();
     let classes = [
-        ("Config", real(Config::parse("{}", &Budget::default()).unwrap())),
+        ("Config", real(Config::parse("{}", &script).unwrap())),
         ("Graph", real(Builder(Arc::new(Mutex::new(None))))),
         ("GraphValue", real(GraphValue(host_graph::Value(0)))),
         ("Slot", real(GraphSlot(host_graph::SlotId(0)))),
-        ("Vocabulary", real(Vocabulary { of_model: vocabulary, step: Arc::clone(&step) })),
-        ("Step", real(Step(step))),
+        ("Vocabulary", real(Vocabulary { of_model: vocabulary, step: Arc::clone(&step), contract })),
+        ("Constraint", real(Constraint { of_policy, step: Arc::clone(&step) })),
+        ("Step", real(Step { step, contract })),
     ];
     for (class, methods) in &classes {
         assert_eq!(stubbed(class), *methods, "{class}");

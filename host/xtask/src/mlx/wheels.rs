@@ -15,9 +15,11 @@ use crate::workspace::{self, Failure, Outcome, say};
 pub(super) const MLX_VERSION: &str = "0.32.2";
 
 /// One package with the checksums of its wheels, by processor.
-pub(super) struct Package {
-    requirement: &'static str,
-    sha256: &'static [(&'static str, &'static str)],
+pub(crate) struct Package {
+    /// What pip is asked for.
+    pub(crate) requirement: &'static str,
+    /// The checksum of each processor's wheel.
+    pub(crate) sha256: &'static [(&'static str, &'static str)],
 }
 
 /// libclang, which reads the headers.
@@ -47,7 +49,7 @@ pub(super) fn mlx(kind: Kind) -> &'static Package {
 }
 
 /// Gives the wheel of a package, fetched on first use.
-pub(super) fn fetch(package: &Package) -> Outcome<PathBuf> {
+pub(crate) fn fetch(package: &Package) -> Outcome<PathBuf> {
     let arch = std::env::consts::ARCH;
     let Some((_, expected)) = package.sha256.iter().find(|(known, _)| *known == arch) else {
         return Err(Failure::new(format!("`{}` has no wheel for {arch} on Linux", package.requirement)));
@@ -80,7 +82,7 @@ pub(super) fn fetch(package: &Package) -> Outcome<PathBuf> {
 }
 
 /// Unpacks the members of a wheel that lie below one of `prefixes`.
-pub(super) fn unpack(wheel: &Path, prefixes: &[&str], to: &Path) -> Outcome {
+pub(crate) fn unpack(wheel: &Path, prefixes: &[&str], to: &Path) -> Outcome {
     let file = File::open(wheel).map_err(|error| Failure::io("open", wheel, &error))?;
     let broken = |error: &dyn std::fmt::Display| Failure::new(format!("{}: {error}", wheel.display()));
     let mut archive = ZipArchive::new(io::BufReader::new(file)).map_err(|error| broken(&error))?;

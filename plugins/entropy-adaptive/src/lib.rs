@@ -7,15 +7,15 @@ use plugin_sdk::sampling::{Needs, Sampler, SamplingPolicy, Step, Traits, Vocabul
 use plugin_sdk::{Config, Error, register_sampling_policy};
 
 #[derive(Clone, Copy)]
-struct EntropyTemperature {
+struct EntropyAdaptive {
     low: f64,
     high: f64,
     half: f64,
 }
 
-register_sampling_policy!(EntropyTemperature);
+register_sampling_policy!(EntropyAdaptive);
 
-impl SamplingPolicy for EntropyTemperature {
+impl SamplingPolicy for EntropyAdaptive {
     fn describe() -> Traits {
         let needs = Needs::FullLogits;
         Traits { needs, argmax_invariant: true, supports_rollback: true, supports_fork: true }
@@ -27,11 +27,7 @@ impl SamplingPolicy for EntropyTemperature {
             number if number > 0.0 => Ok(number),
             _ => Err(params.invalid(key, "above 0")),
         };
-        Ok(EntropyTemperature {
-            low: above_zero("low")?,
-            high: above_zero("high")?,
-            half: above_zero("half")?,
-        })
+        Ok(EntropyAdaptive { low: above_zero("low")?, high: above_zero("high")?, half: above_zero("half")? })
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Error> {

@@ -1,9 +1,9 @@
 -- A temperature that follows the entropy: near `low` where the model is sure, near `high` where it is not.
 -- Params: `low` and `high`, temperatures; `half`, the entropy in nats at which it lies in the middle.
--- The Rust crate `entropy-temperature` is its twin.
+-- The Rust crate `entropy-adaptive` is its twin.
 
-local EntropyTemperature = {}
-EntropyTemperature.__index = EntropyTemperature
+local EntropyAdaptive = {}
+EntropyAdaptive.__index = EntropyAdaptive
 
 function describe()
     return { needs = "full-logits", argmax_invariant = true, supports_rollback = true, supports_fork = true }
@@ -19,17 +19,17 @@ function open(params, vocabulary)
         return number
     end
     local settings = { low = above_zero("low"), high = above_zero("high"), half = above_zero("half") }
-    return setmetatable(settings, EntropyTemperature)
+    return setmetatable(settings, EntropyAdaptive)
 end
 
-function EntropyTemperature:step(step)
+function EntropyAdaptive:step(step)
     local entropy = step:entropy()
     local temperature = self.low + (self.high - self.low) * entropy / (entropy + self.half)
     step:apply("temperature", { temperature = temperature })
 end
 
-function EntropyTemperature:rollback(n) end
+function EntropyAdaptive:rollback(n) end
 
-function EntropyTemperature:fork()
-    return setmetatable(table.clone(self), EntropyTemperature)
+function EntropyAdaptive:fork()
+    return setmetatable(table.clone(self), EntropyAdaptive)
 end
