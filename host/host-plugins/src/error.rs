@@ -162,8 +162,11 @@ impl PluginError {
                 | PluginError::Output { .. }
                 | PluginError::Guest { .. }
                 | PluginError::Script { .. }
-                | PluginError::Step { .. }
                 | PluginError::Scheme { .. }
+        ) || matches!(
+            self,
+            // Which schema it asks for is the request's affair.
+            PluginError::Step { error, .. } if !matches!(**error, StepRefusal::Constraint { .. })
         )
     }
 

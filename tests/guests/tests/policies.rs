@@ -115,6 +115,7 @@ fn twins_refuse_alike() {
             let error = policy.open(&params.to_string(), numbers(10), &grants()).unwrap_err();
             let report = error.report();
             assert_eq!((report.code, report.found.as_deref().unwrap_or_default()), (code, found), "{report}");
+            assert!(!error.is_fault(), "{report}");
         }
     }
 }
