@@ -10,7 +10,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 use tests::golden::Generation;
-use tests::places::{fixture, workspace};
+use tests::places::{fixture, prefix, workspace};
 use tests::program::{Ended, Tenon};
 use tests::skip;
 
@@ -116,6 +116,136 @@ fn sessions_compute_only_what_is_new_and_forks_share_it() {
     assert_eq!((&found["again"], &found["other"]), (&reused, &reused), "{found}");
     assert_eq!((&found["same"], &found["starts"]), (&json!(true), &json!(true)), "{found}");
     assert_eq!(found["messages"], 2);
+}
+
+/// Greedy and exact, with a raw prompt.
+fn generate(tenon: &Tenon, prompt: &str, more: &[&str]) -> String {
+    let model = fixture(CHATTY).display().to_string();
+    let mut line = vec!["generate", "--model", &model, "--numeric", "exact", "--threads", "1"];
+    line.extend(["--temperature", "0", "--max-tokens", "6", "--raw", "--json"]);
+    line.extend(more);
+    line.push(prompt);
+    tenon.run(&line).json()["text"].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_constraint_is_the_one_that_generate_gives() {
+    let Some(tenon) = Tenon::find() else { return };
+    let script = "function main()
+        local m = model()
+        local s = m:session({ form = 'text' })
+        s:append('hello')
+        return { m:generate('hello', { regex = '[a-f]{2,4}' }).text, s:generate({ regex = '[a-f]{2,4}' }).text,
+            m:generate('hello', { grammar = 'start: (\"yes\" | \"no\")' }).text,
+            m:generate('hello', { json_schema = { type = 'object', required = { 'n' }, additionalProperties = false,
+                properties = { n = { enum = { 1, 2 } } } }, max_tokens = 40 }).text }
+    end";
+    let found = run(&tenon, script, &["--json"]).json()["result"].clone();
+    let expected = generate(&tenon, "hello", &["--regex", "[a-f]{2,4}"]);
+    assert!(
+        (2..=4).contains(&expected.len()) && expected.chars().all(|c| ('a'..='f').contains(&c)),
+        "{expected}"
+    );
+    assert_eq!((found[0].as_str(), found[1].as_str()), (Some(expected.as_str()), Some(expected.as_str())));
+    assert!(["yes", "no"].contains(&found[2].as_str().unwrap()), "{found}");
+    let object: Value = serde_json::from_str(found[3].as_str().unwrap()).unwrap();
+    assert!(object == json!({ "n": 1 }) || object == json!({ "n": 2 }), "{object}");
+}
+
+#[test]
+fn a_policy_is_the_one_that_generate_gives() {
+    let Some(tenon) = Tenon::find() else { return };
+    let script = "function main()
+        local m, policy = model(), { plugin = 'no-repeat', version = '^1.0', params = { ngram = 1 } }
+        local s = m:session({ form = 'text', policy = policy })
+        s:append('hello')
+        local first = s:generate({ max_tokens = 3 }).text
+        s:trim(1)
+        local fork = s:fork()
+        return { plain = m:generate('hello').text, named = m:generate('hello', { policy = policy }).text,
+            first = first, rest = s:generate({ max_tokens = 4 }).text, fork = fork:generate({ max_tokens = 4 }).text,
+            of_session = m:session({ form = 'text' }):append('hello'):generate({ policy = policy }).text }
+    end";
+    let found = run(&tenon, script, &["--json"]).json()["result"].clone();
+    let flags = ["--policy", "no-repeat", "--policy-params", "{\"ngram\": 1}"];
+    let expected = generate(&tenon, "hello", &flags);
+    assert_eq!(found["plain"], generate(&tenon, "hello", &[]));
+    assert_ne!(found["plain"], expected.as_str(), "the policy changes something");
+    assert_eq!((&found["named"], &found["of_session"]), (&json!(expected), &json!(expected)));
+    // Three tokens, the last one taken back, four more: the six of one generation, in a fork as well.
+    assert_eq!(found["rest"], found["fork"]);
+    let (first, rest) = (found["first"].as_str().unwrap(), found["rest"].as_str().unwrap());
+    assert!(expected.starts_with(first) && expected.ends_with(rest), "{expected}: {first} + {rest}");
+    // The profile's own policy is that of sessions and generations that name none.
+    let script = "function main()
+        local s = model():session({ form = 'text' })
+        s:append('hello')
+        return { model():generate('hello').text, s:generate().text }
+    end";
+    let found = run(&tenon, script, &[&["--json"], &flags[..]].concat()).json()["result"].clone();
+    assert_eq!(found, json!([expected, expected]));
+}
+
+/// A policy that remembers all and can take nothing back.
+const STUBBORN: &str = "function open(params, vocabulary)
+    return { step = function(self, step) end }
+end";
+
+#[test]
+fn a_policy_or_constraint_that_does_not_fit_is_refused_at_its_line() {
+    let Some(tenon) = Tenon::find() else { return };
+    let plugins = tempfile::tempdir().unwrap();
+    let stubborn = plugins.path().join("stubborn");
+    fs::create_dir(&stubborn).unwrap();
+    let manifest = "id = \"stubborn\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
+                    entry = \"stubborn.lua\"\nsdk = \"0.1\"\n";
+    fs::write(stubborn.join("plugin.toml"), manifest).unwrap();
+    fs::write(stubborn.join("stubborn.lua"), STUBBORN).unwrap();
+    let folders =
+        [prefix().join("plugins"), plugins.path().to_owned()].map(|path| path.display().to_string());
+    let session =
+        "local s = model():session({ form = 'text', policy = { plugin = 'stubborn', version = '1' } })
+        s:append('a b') s:trim(1) s:append('b')";
+    let cases = [
+        (
+            "model():generate('a', { policy = { plugin = 'no-repat', version = '^1.0' } })",
+            "registry.plugin-missing",
+        ),
+        (
+            "model():generate('a', { policy = { plugin = 'no-repeat', version = '^9' } })",
+            "registry.plugin-version",
+        ),
+        (
+            "model():generate('a', { policy = { plugin = 'llama', version = '^1.0' } })",
+            "registry.plugin-kind",
+        ),
+        ("model():generate('a', { policy = { plugin = 'no-repeat' } })", "pipeline.argument"),
+        (
+            "model():generate('a', { policy = { plugin = 'no-repeat', version = '1' } })",
+            "plugin.invalid-config",
+        ),
+        (
+            "model():generate('a', { policy = { plugin = 'entropy-adaptive', version = '1', params = {} } })",
+            "plugin.not-granted",
+        ),
+        ("model():session({ policy = { plugin = 'none', version = '1' } })", "registry.plugin-missing"),
+        ("model():generate('a', { regex = '(' })", "constraint.syntax"),
+        (
+            "model():generate('a', { json_schema = { ['not'] = { type = 'string' } } })",
+            "constraint.unsupported-schema",
+        ),
+        (&format!("{session} s:generate() s:trim(1)"), "plugin.hook-not-offered"),
+        (&format!("{session} s:generate() s:fork()"), "plugin.hook-not-offered"),
+    ];
+    for (body, code) in cases {
+        let more = ["--json", "--plugins", &folders[0], "--plugins", &folders[1]];
+        let error = run(&tenon, &format!("function main()\n{body}\nend"), &more).error(1);
+        let message = error["message"].as_str().unwrap();
+        assert_eq!(error["code"], "pipeline.raised", "{body}: {error}");
+        assert!(message.starts_with(&format!("{code}: ")), "{body}: {error}");
+        let line = 1 + body.lines().count();
+        assert_eq!(error["place"]["line"], line, "{body}: {error}");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tests::golden::Generation;
 use tests::model::overrides;
-use tests::places::{fixture, fixtures, read_json, workspace};
+use tests::places::{fixture, fixtures, prefix, read_json, workspace};
 use tests::program::Tenon;
 use tests::{Host, skip};
 
@@ -95,13 +95,18 @@ fn mlx_lm_gives_the_same_greedy_tokens_with_the_written_folder() {
     }
 }
 
-/// A folder of profiles in which `llama` quantises at load.
+/// A folder of profiles in which `llama` quantises at load by these rules.
 fn profiles_with_scheme(scheme: &str) -> tempfile::TempDir {
+    profiles_with(&format!("{{ scheme = \"{scheme}\" }}"))
+}
+
+/// A folder of profiles in which `llama` has this `quant`.
+fn profiles_with(quant: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let llama = fs::read_to_string(workspace().join("profiles/llama.toml")).unwrap();
     let published = "quant = \"as-published\"";
     assert!(llama.contains(published));
-    let llama = llama.replace(published, &format!("quant = {{ scheme = \"{scheme}\" }}"));
+    let llama = llama.replace(published, &format!("quant = {quant}"));
     fs::write(folder.path().join("llama.toml"), llama).unwrap();
     let rules = folder.path().join("quant");
     fs::create_dir(&rules).unwrap();
@@ -139,6 +144,140 @@ fn loading_with_a_scheme_is_loading_what_was_written_with_it() {
     assert!(error.stdout.contains("registry.quant-missing"), "{error:?}");
 }
 
+/// Weights of a written folder.
+fn weights(folder: &Path) -> Vec<u8> {
+    fs::read(folder.join("model.safetensors")).unwrap()
+}
+
+#[test]
+fn a_plugin_plans_what_rules_of_the_same_meaning_give() {
+    let Some(tenon) = Tenon::find() else { return };
+    let parent = tempfile::tempdir().unwrap();
+    let source = fixture("tiny-mlx-q4-g128");
+    let from = text(&source);
+    let out = |name: &str| parent.path().join(name);
+    tenon.run(&["quantize", &from, "--quant", "uniform-4bit", "--out", &text(&out("rules"))]).done();
+    let params = "{\"bits\": 4, \"group_size\": 64}";
+    for id in ["quant-uniform", "quant-uniform-lua"] {
+        let to = text(&out(id));
+        let line = ["quantize", &from, "--plugin", id, "--plugin-params", params, "--out", &to, "--json"];
+        let told = tenon.run(&line).json();
+        assert_eq!((&told["plugin"]["id"], &told["plugin"]["params"]["bits"]), (&json!(id), &json!(4)));
+        assert!(weights(&out(id)) == weights(&out("rules")), "{id}");
+        // What it planned can be applied without it.
+        let (rules, again) = (text(&out(id).join("quantization.toml")), out(&format!("{id} again")));
+        tenon.run(&["quantize", &from, "--quant", &rules, "--out", &text(&again)]).done();
+        assert!(weights(&again) == weights(&out(id)), "{id}");
+    }
+    let quant = "{ plugin = \"quant-uniform\", version = \"^1.0\", params = { bits = 4, group_size = 64 } }";
+    let profiles = profiles_with(quant);
+    let folder = text(profiles.path());
+    let ids: Vec<u32> = (3..40).collect();
+    let written = generate(&tenon, &out("rules"), &ids, 16, &["--logprobs", "5"]);
+    let at_load = generate(&tenon, &source, &ids, 16, &["--logprobs", "5", "--profiles", &folder]);
+    assert_eq!(at_load["token_ids"], written["token_ids"]);
+    assert_eq!(at_load["logprobs"], written["logprobs"], "to the last bit");
+    let explained = tenon.run(&["explain", &from, "--profiles", &folder, "--json"]).json();
+    let part = explained["parts"].as_array().unwrap().iter().find(|part| part["part"] == "quant").unwrap();
+    let title = [&part["name"], &part["version"], &part["runtime"]];
+    assert_eq!(title, [&json!("quant-uniform"), &json!("1.0.0"), &json!("wasm")]);
+    assert_eq!(part["digest"].as_str().unwrap().len(), 64);
+}
+
+#[test]
+fn mixed_precision_by_a_plugin_is_that_of_the_host() {
+    let Some(tenon) = Tenon::find() else { return };
+    let parent = tempfile::tempdir().unwrap();
+    let out = |name: &str| parent.path().join(name);
+    let source = fixture(TINY);
+    let (model, calibration) = (text(&source), text(&fixture("kl-text").join("text.txt")));
+    let measure = |to: &Path, more: &[&str]| {
+        let to = text(to);
+        let mut line = vec!["quantize", &model, "--measure", &calibration, "--out", &to, "--json"];
+        line.extend(["--budget-bits-per-weight", "5.2", "--calibration-tokens", "32", "--group-size", "32"]);
+        line.extend(more);
+        tenon.run(&line)
+    };
+    let host = measure(&out("host"), &[]).json();
+    let plugin = measure(&out("plugin"), &["--plugin", "quant-mixed"]).json();
+    assert_eq!(plugin["measured"], host["measured"]);
+    assert!(weights(&out("plugin")) == weights(&out("host")));
+
+    // With the params that were told, a profile does the same at load.
+    let (params, kl) = (&plugin["plugin"]["params"], &plugin["plugin"]["params"]["kl"]);
+    let kl = format!(
+        "{{ embedding = {}, attention = {}, mlp = {} }}",
+        kl["embedding"], kl["attention"], kl["mlp"]
+    );
+    let (budget, bits, size) = (&params["budget_bits_per_weight"], &params["bits"], &params["group_size"]);
+    let params =
+        format!("{{ budget_bits_per_weight = {budget}, bits = {bits}, group_size = {size}, kl = {kl} }}");
+    let profiles =
+        profiles_with(&format!("{{ plugin = \"quant-mixed-lua\", version = \"^1.0\", params = {params} }}"));
+    let folder = text(profiles.path());
+    let ids: Vec<u32> = (3..40).collect();
+    let written = generate(&tenon, &out("host"), &ids, 16, &["--logprobs", "5"]);
+    let at_load = generate(&tenon, &source, &ids, 16, &["--logprobs", "5", "--profiles", &folder]);
+    assert_eq!(at_load["logprobs"], written["logprobs"], "to the last bit");
+
+    let given = ["--plugin", "quant-mixed", "--plugin-params", "{\"budget_bits_per_weight\": 6}"];
+    assert_eq!(measure(&out("twice"), &given).error(2)["code"], "usage.value");
+    assert!(!out("twice").exists());
+}
+
+/// A plugin whose plan no tensor of one dimension can take.
+const CARELESS: &str = "function plan(params, tensors, config)
+    local schemes = {}
+    for i in tensors do schemes[i] = 'mxfp4' end
+    return schemes
+end";
+
+#[test]
+fn a_plugin_that_is_not_there_or_plans_what_cannot_be_is_refused() {
+    let Some(tenon) = Tenon::find() else { return };
+    let parent = tempfile::tempdir().unwrap();
+    let (tiny, out) = (text(&fixture(TINY)), text(&parent.path().join("out")));
+    let plugins = tempfile::tempdir().unwrap();
+    let careless = plugins.path().join("careless");
+    fs::create_dir(&careless).unwrap();
+    let manifest = "id = \"careless\"\nversion = \"1.0.0\"\nkind = \"quant-profile\"\nruntime = \"lua\"\n\
+                    entry = \"careless.lua\"\nsdk = \"0.1\"\n";
+    fs::write(careless.join("plugin.toml"), manifest).unwrap();
+    fs::write(careless.join("careless.lua"), CARELESS).unwrap();
+    let folders = [prefix().join("plugins"), plugins.path().to_owned()].map(|path| text(&path));
+    let both = ["--plugins", &folders[0], "--plugins", &folders[1]];
+    for (plugin, params, code, part) in [
+        ("quant-unifrm", "{}", "registry.plugin-missing", "quant-unifrm"),
+        ("no-repeat", "{}", "registry.plugin-kind", "no-repeat"),
+        ("quant-uniform", "{}", "plugin.invalid-config", "quant-uniform"),
+        ("quant-uniform", "{\"bits\": 7, \"group_size\": 64}", "plugin.invalid-config", "quant-uniform"),
+        ("careless", "{}", "quant.not-a-matrix", "plugin careless"),
+    ] {
+        let mut line = vec!["quantize", &tiny, "--plugin", plugin, "--plugin-params", params];
+        line.extend(["--out", &out, "--json"]);
+        line.extend(both);
+        let error = tenon.run(&line).error(3);
+        assert_eq!(error["code"], code, "{error}");
+        assert!(error["message"].as_str().unwrap().contains(part), "{error}");
+    }
+    assert!(!parent.path().join("out").exists());
+    for (quant, code) in [
+        ("{ plugin = \"quant-uniform\", version = \"^9\" }", "registry.plugin-version"),
+        ("{ plugin = \"llama\", version = \"^1\" }", "registry.plugin-kind"),
+        ("{ plugin = \"quant-uniform\", version = \"^1\", runtime = \"lua\" }", "registry.plugin-runtime"),
+        ("{ plugin = \"quant-uniform\", version = \"^1\" }", "plugin.invalid-config"),
+        ("{ plugin = \"careless\", version = \"^1\" }", "quant.not-a-matrix"),
+    ] {
+        let profiles = profiles_with(quant);
+        let folder = text(profiles.path());
+        let mut line = vec!["explain", &tiny, "--profiles", &folder];
+        line.extend(both);
+        let refused = tenon.run(&line);
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        assert!(refused.stdout.contains(code), "{quant}: {refused:?}");
+    }
+}
+
 #[test]
 fn measured_rules_keep_to_their_budget_and_can_be_applied_again() {
     let Some(tenon) = Tenon::find() else { return };
@@ -162,8 +301,7 @@ fn measured_rules_keep_to_their_budget_and_can_be_applied_again() {
     for key in ["bytes", "rules", "rules_sha256", "quantised_tensors"] {
         assert_eq!(retold[key], told[key], "{key}");
     }
-    let weights = |name: &str| fs::read(out(name).join("model.safetensors")).unwrap();
-    assert!(weights("mixed") == weights("again"));
+    assert!(weights(&out("mixed")) == weights(&out("again")));
 
     let too_small = text(&out("too-small"));
     let mut line = vec!["quantize", &model, "--measure", &calibration, "--out", &too_small, "--json"];
@@ -220,7 +358,8 @@ fn a_run_that_is_killed_leaves_no_folder_of_that_name() {
     let mut child = tenon.start(&["quantize", &source, "--quant", "uniform-8bit", "--out", &target]);
     let begun = Instant::now();
     let something_is_written = || fs::read_dir(parent.path()).unwrap().next().is_some();
-    while !something_is_written() && begun.elapsed() < Duration::from_secs(60) {
+    let mut has_ended = || child.try_wait().unwrap().is_some();
+    while !something_is_written() && !has_ended() && begun.elapsed() < Duration::from_secs(60) {
         thread::sleep(Duration::from_millis(5));
     }
     child.kill().unwrap();

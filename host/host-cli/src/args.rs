@@ -511,6 +511,7 @@ const QUANTIZE_EXAMPLES: &str = "\
 Examples:
   tenon quantize ./model --quant uniform-4bit --out ./model-4bit
   tenon quantize model.gguf --quant my-rules.toml --out ./mine --json
+  tenon quantize ./model --plugin quant-uniform --plugin-params '{\"bits\": 4, \"group_size\": 64}' --out ./model-4bit
   tenon quantize ./model --measure calibration.txt --budget-bits-per-weight 4.5 --out ./mixed
   tenon quantize ./model --quant ./mixed/quantization.toml --out ./again
 
@@ -534,17 +535,27 @@ part of one layer, the embedding, or the head. The change is the mean KL diverge
 All groups then start at --low-bits, and the one that gains most for each byte is widened (2, 3, 4, 5, 6, 8 bits)
 until the budget is spent, taking it that a bit more divides a group's divergence by four. The work is
 (2 x layers + 2) runs over the tokens: two to three minutes for a model of 135M on two cores with 128 tokens.
-The budget counts all bytes of the folder's tensors, scales and biases too, over all weights.";
+The budget counts all bytes of the folder's tensors, scales and biases too, over all weights.
+
+With --plugin as well, what was measured goes to the plugin beside its own params, as `budget_bits_per_weight`,
+`bits`, `group_size` and `kl`: quant-mixed does with it what is told above. --json gives the params again, for a
+profile's quant = { plugin = \"quant-mixed\", version = \"^1.0\", params = { ... } }.";
 
 #[derive(Args, Debug)]
-#[command(group = clap::ArgGroup::new("how").required(true).args(["quant", "measure"]))]
+#[command(group = clap::ArgGroup::new("how").required(true).multiple(true).args(["quant", "plugin", "measure"]))]
 pub(crate) struct QuantizeArgs {
     /// The model: a folder, a GGUF file, hf:OWNER/NAME or pip:PACKAGE==VERSION
     #[arg(value_name = "MODEL")]
     pub(crate) model: String,
     /// The rules: the name of shipped ones, or a .toml file
-    #[arg(long, short, value_name = "NAME|FILE")]
+    #[arg(long, short, value_name = "NAME|FILE", conflicts_with_all = ["plugin", "measure"])]
     pub(crate) quant: Option<String>,
+    /// A plugin that plans the schemes, by its id
+    #[arg(long, value_name = "ID")]
+    pub(crate) plugin: Option<String>,
+    /// What the plugin is called with: a JSON object
+    #[arg(long, value_name = "JSON", requires = "plugin", value_parser = json_object)]
+    pub(crate) plugin_params: Option<Map<String, Value>>,
     /// The folder to write; nothing may stand there
     #[arg(long, short, value_name = "FOLDER")]
     pub(crate) out: PathBuf,
@@ -554,7 +565,7 @@ pub(crate) struct QuantizeArgs {
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,
-    /// Make the rules by measuring on this text
+    /// Measure on this text, and make the rules from that or hand it to --plugin
     #[arg(long, value_name = "FILE", help_heading = MEASURE, requires = "budget_bits_per_weight")]
     pub(crate) measure: Option<PathBuf>,
     /// Bits a weight, over the whole folder

@@ -1,4 +1,4 @@
-//! What the answer must be: `--json-schema`, `--regex` or `--grammar`, compiled for the model's vocabulary.
+//! What an answer must be: `--json-schema`, `--regex` or `--grammar`, compiled for the model's vocabulary.
 
 use std::path::Path;
 use std::sync::Arc;

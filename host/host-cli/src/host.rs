@@ -1,16 +1,16 @@
 //! What this program has: plugins, profiles, a device, the model cache; and the registry over them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use host_cpu::CpuDevice;
 use host_device::Device;
-use host_lua::{LuaPlugin, LuaPolicy};
+use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
 use host_models::{ModelStore, Settings};
 use host_plugins::{
-    Budget, GraphPlugin, LogSink, MonotonicClock, PluginError, PluginFolder, PluginPackage, Quarantine,
-    Runtime, SamplingPolicy,
+    Budget, GraphPlugin, LogSink, MonotonicClock, PluginError, PluginFolder, PluginPackage, QuantPlugin,
+    Quarantine, QuarantineRules, Runtime, SamplingPolicy,
 };
 use host_registry::{
     Composition, DeviceFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
@@ -42,6 +42,8 @@ pub(crate) struct Host {
     pub(crate) store: ModelStore,
     /// What is known of plugins that failed, over all compositions of this process.
     pub(crate) quarantine: Arc<Quarantine>,
+    /// Started by the first component; all share its clock and its cache.
+    wasm: Mutex<Option<WasmRuntime>>,
 }
 
 impl Host {
@@ -60,6 +62,7 @@ impl Host {
         let settings = Settings::from_environment(None)?;
         let store = ModelStore::with_settings(settings.clone());
         let quarantine = Quarantine::new(MonotonicClock::start(), log_to_stderr());
+        let wasm = Mutex::default();
         Ok(Host {
             plugin_dirs,
             profile_dirs,
@@ -71,6 +74,7 @@ impl Host {
             settings,
             store,
             quarantine,
+            wasm,
         })
     }
 
@@ -97,25 +101,46 @@ impl Host {
         })
     }
 
-    /// The sampling policy of a composition, ready for requests.
+    /// A sampling policy of the registry, ready for requests; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub(crate) fn sampling_policy(
         &self,
-        composition: &Composition,
-    ) -> Result<Option<Box<dyn SamplingPolicy>>, Failure> {
-        let Some(policy) = composition.policy() else { return Ok(None) };
-        let package = self.package(&policy.plugin);
+        plugin: &PluginFacts,
+        rules: Option<QuarantineRules>,
+    ) -> Result<Box<dyn SamplingPolicy>, Failure> {
+        let package = self.package(plugin);
         let (budget, log) = (Budget::default(), log_to_stderr());
         let plugin: Box<dyn SamplingPolicy> = match package.manifest().runtime {
             Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
             Runtime::Wasm => Box::new(self.wasm()?.open_policy(package, budget, log)?),
         };
-        Ok(Some(match composition.quarantine() {
+        Ok(match rules {
             Some(rules) => self.quarantine.policy(rules, plugin),
             None => plugin,
-        }))
+        })
+    }
+
+    /// A quantisation profile of the registry, ready to plan; kept out as `rules` say.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub(crate) fn quant_plugin(
+        &self,
+        plugin: &PluginFacts,
+        rules: Option<QuarantineRules>,
+    ) -> Result<Box<dyn QuantPlugin>, Failure> {
+        let package = self.package(plugin);
+        let (budget, log) = (Budget::default(), log_to_stderr());
+        let plugin: Box<dyn QuantPlugin> = match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaQuant::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.wasm()?.open_quant(package, budget, log)?),
+        };
+        Ok(match rules {
+            Some(rules) => self.quarantine.quant(rules, plugin),
+            None => plugin,
+        })
     }
 
     fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
@@ -124,7 +149,11 @@ impl Host {
     }
 
     fn wasm(&self) -> Result<WasmRuntime, PluginError> {
-        WasmRuntime::new(Some(&self.compiled_plugins()))
+        let mut started = self.wasm.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(runtime) = &*started {
+            return Ok(runtime.clone());
+        }
+        Ok(started.insert(WasmRuntime::new(Some(&self.compiled_plugins()))?).clone())
     }
 
     /// Where compiled plugins are kept.

@@ -15,15 +15,16 @@ use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
 use host_graph::{Catalogue, Graph, TensorFacts, Use, use_by_name};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins};
-use host_plugins::PolicyInstance;
-use host_registry::{Composition, Decision, ModelFacts, Overrides, ProfileSet};
+use host_plugins::{PluginQuant, PolicyInstance};
+use host_registry::{Composition, Decision, ModelFacts, Overrides, PluginFacts, ProfileSet, Quantisation};
 use host_text::{TextError, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
+use serde_json::{Map, Value};
 
 use crate::args::{ComposeArgs, ModelArgs};
 use crate::error::{CliError, Failure};
 use crate::host::Host;
-use crate::policy::RequestPolicy;
+use crate::policy::{RequestPolicy, vocabulary};
 use crate::progress::{BytesProgress, FetchProgress};
 
 /// A model on disk with its configuration.
@@ -52,7 +53,7 @@ impl Opened {
     /// # Errors
     /// A policy that refuses its params, or fails.
     pub(crate) fn open_policy(&self) -> Result<Option<Box<dyn PolicyInstance>>, Failure> {
-        self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose()
+        self.policy.as_ref().map(RequestPolicy::open).transpose()
     }
 }
 
@@ -150,8 +151,8 @@ pub(crate) fn resolve(
     Ok(host.registry.resolve(profile, facts, overrides)?)
 }
 
-/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules
-/// give it.
+/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules or
+/// plugin give it.
 ///
 /// # Errors
 /// A broken checkpoint, a plugin that refuses it, or rules that do not fit it.
@@ -161,10 +162,30 @@ pub(crate) fn describe(
     composition: &Composition,
 ) -> Result<Described, Failure> {
     let published = describe_published(host, located, composition)?;
-    match composition.scheme() {
+    match composition.quantisation() {
         None => Ok(published),
-        Some(facts) => published.quantised(&**host.quants.by_id(&facts.id)?),
+        Some(Quantisation::Rules(facts)) => published.quantised(&**host.quants.by_id(&facts.id)?),
+        Some(Quantisation::Plugin { plugin, params }) => {
+            let profile = plugin_quant(host, composition, plugin, params, &published)?;
+            published.quantised(&profile)
+        }
     }
+}
+
+/// A quantisation plugin with what it is called with for this checkpoint.
+///
+/// # Errors
+/// A plugin whose code cannot be loaded.
+pub(crate) fn plugin_quant(
+    host: &Host,
+    composition: &Composition,
+    plugin: &PluginFacts,
+    params: &Map<String, Value>,
+    described: &Described,
+) -> Result<PluginQuant, Failure> {
+    let config = Value::Object(described.checkpoint.config().json.clone()).to_string();
+    let params = Value::Object(params.clone()).to_string();
+    Ok(PluginQuant { plugin: host.quant_plugin(plugin, composition.quarantine())?, config, params })
 }
 
 /// As [`describe`], with the weights as they were published.
@@ -185,7 +206,7 @@ pub(crate) fn describe_published(
     let plugin = plugin.map_err(|_| CliError::Thread { act: "loading the plugin" })??;
     let checkpoint = checkpoint?;
     composition.check_config(&checkpoint.config().json)?;
-    let config = serde_json::Value::Object(checkpoint.config().json.clone()).to_string();
+    let config = Value::Object(checkpoint.config().json.clone()).to_string();
     let graph = plugin.build(&config, catalogue(&checkpoint))?;
     Ok(Described { checkpoint, graph })
 }
@@ -227,7 +248,10 @@ fn start(
         EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
     let engine = Engine::new(executable?, engine_options);
     let tokenizer = Arc::new(tokenizer);
-    let policy = RequestPolicy::of(host, &composition, &tokenizer, engine.executable().n_vocab())?;
+    let vocabulary = vocabulary(&tokenizer, engine.executable().n_vocab());
+    let rules = composition.quarantine();
+    let policy = composition.policy().map(|policy| RequestPolicy::of(host, policy, rules, vocabulary));
+    let policy = policy.transpose()?;
     Ok(Opened { composition, tokenizer, engine, policy })
 }
 

@@ -9,28 +9,30 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::Duration;
 
 use host_core::{FinishReason, Report, Reported, SamplingChain};
-use host_engine::{CancelFlag, Driver, EngineError, Outcome, Request, SessionId};
+use host_engine::{CancelFlag, Driver, Grammar, GrammarBudget, GrammarSpec, Outcome, Request, SessionId};
 use host_plugins::pipeline::{
     GenerateOptions, Generated, GenerationKey, Item, PipelineHost, Progress, Prompt, SessionForm, SessionKey,
-    Turn,
+    SessionOptions, Turn,
 };
-use host_registry::Composition;
+use host_plugins::{PluginError, PluginName, PolicyInstance, PolicyVocabulary};
+use host_registry::{Composition, PolicyRef};
 use host_text::{Detokenizer, Message, StopMatcher, Tokenizer};
+use serde_json::{Map, Value};
 
 use crate::args::SamplingArgs;
 use crate::error::Failure;
-use crate::policy::RequestPolicy;
+use crate::host::Host;
+use crate::policy::{RequestPolicy, vocabulary};
 use crate::prompt::{chat_ids, chat_text, raw_ids};
 use crate::sampling;
 
 /// One model for one run.
 pub(crate) struct EngineHost {
-    names: Vec<String>,
-    driver: Driver,
-    tokenizer: Arc<Tokenizer>,
-    composition: Composition,
-    /// Each generation gets an instance of its own.
-    policy: Option<RequestPolicy>,
+    model: EngineModel,
+    /// The model's, for policies and constraints.
+    vocabulary: Arc<dyn PolicyVocabulary>,
+    /// Policies that the script names, by what it wrote.
+    policies: BTreeMap<String, RequestPolicy>,
     sampling: SamplingArgs,
     /// Seed of the run; each generation adds its number.
     seed: u64,
@@ -41,10 +43,29 @@ pub(crate) struct EngineHost {
     sender: Sender<(GenerationKey, Outcome)>,
 }
 
+/// What was opened for the run.
+pub(crate) struct EngineModel {
+    /// Plugins, for policies that a script names.
+    pub(crate) host: Arc<Host>,
+    /// What a script may call the model.
+    pub(crate) names: Vec<String>,
+    pub(crate) driver: Arc<Driver>,
+    pub(crate) tokenizer: Arc<Tokenizer>,
+    pub(crate) composition: Composition,
+    /// Entries of the logits.
+    pub(crate) n_vocab: usize,
+    /// The composition's: each session and each generation outside of one gets an instance.
+    pub(crate) policy: Option<RequestPolicy>,
+}
+
 struct Session {
     of_engine: SessionId,
     content: Content,
     is_busy: bool,
+    /// Its policy, where that cannot forget what it was told of.
+    cannot_forget: Option<PluginName>,
+    /// Whether a policy may have been told of what the session holds.
+    has_generated: bool,
 }
 
 #[derive(Clone)]
@@ -73,32 +94,53 @@ fn refused(code: &'static str, message: impl Into<String>) -> Report {
 }
 
 impl EngineHost {
-    /// A host for one model, known by `names`.
-    pub(crate) fn new(
-        names: Vec<String>,
-        driver: Driver,
-        tokenizer: Arc<Tokenizer>,
-        composition: Composition,
-        policy: Option<RequestPolicy>,
-        sampling: SamplingArgs,
-    ) -> Self {
+    pub(crate) fn new(model: EngineModel, sampling: SamplingArgs) -> Self {
         let seed = sampling.seed.unwrap_or_else(sampling::fresh_seed);
         let (sender, outcomes) = mpsc::channel();
-        let (sessions, generations) = (BTreeMap::new(), BTreeMap::new());
+        let vocabulary = vocabulary(&model.tokenizer, model.n_vocab);
         EngineHost {
-            names,
-            driver,
-            tokenizer,
-            composition,
-            policy,
+            model,
+            vocabulary,
+            policies: BTreeMap::new(),
             sampling,
             seed,
-            sessions,
-            generations,
+            sessions: BTreeMap::new(),
+            generations: BTreeMap::new(),
             n_made: 0,
             outcomes,
             sender,
         }
+    }
+
+    /// An instance of the policy that is named, else of the composition's.
+    fn policy(
+        &mut self,
+        named: Option<Map<String, Value>>,
+    ) -> Result<Option<Box<dyn PolicyInstance>>, Report> {
+        let Some(named) = named.map(Value::Object) else {
+            return self.model.policy.as_ref().map(RequestPolicy::open).transpose().map_err(first);
+        };
+        let key = named.to_string();
+        if !self.policies.contains_key(&key) {
+            let wanted: PolicyRef = serde_json::from_value(named)
+                .map_err(|error| refused("pipeline.argument", format!("`policy` does not fit: {error}")))?;
+            let host = &self.model.host;
+            let policy = host.registry.policy(&wanted).map_err(|(_, fault)| fault.report())?;
+            let policy = RequestPolicy::of(
+                host,
+                &policy,
+                self.model.composition.quarantine(),
+                Arc::clone(&self.vocabulary),
+            )
+            .map_err(first)?;
+            self.policies.insert(key.clone(), policy);
+        }
+        self.policies[&key].open().map(Some).map_err(first)
+    }
+
+    fn grammar(&self, spec: &GrammarSpec) -> Result<Grammar, Report> {
+        let table = self.vocabulary.token_table().map_err(|error| error.report())?;
+        Grammar::compile(spec, &table, GrammarBudget::default()).map_err(|error| error.report())
     }
 
     fn number(&mut self) -> u64 {
@@ -121,14 +163,14 @@ impl EngineHost {
         Ok(self.sessions.get_mut(&key).expect("it was just looked at"))
     }
 
-    fn keep(&mut self, of_engine: SessionId, content: Content) -> SessionKey {
+    fn keep(&mut self, session: Session) -> SessionKey {
         let key = SessionKey(self.number());
-        self.sessions.insert(key, Session { of_engine, content, is_busy: false });
+        self.sessions.insert(key, session);
         key
     }
 
     fn prompt_ids(&mut self, prompt: &Prompt) -> Result<(Vec<u32>, Option<SessionKey>), Report> {
-        let tokenizer = Arc::clone(&self.tokenizer);
+        let tokenizer = Arc::clone(&self.model.tokenizer);
         let report = |error: host_text::TextError| error.report();
         match prompt {
             Prompt::Text(text) => Ok((raw_ids(&tokenizer, text).map_err(report)?, None)),
@@ -145,8 +187,8 @@ impl EngineHost {
 
     fn chain(&self, options: &GenerateOptions, number: u64) -> Result<SamplingChain, Report> {
         let seed = options.seed.unwrap_or((self.seed.wrapping_add(number)) & ((1 << 53) - 1));
-        let of_profile = self.composition.sampling();
-        sampling::of_options(&self.sampling, of_profile, options, seed, &self.tokenizer).map_err(first)
+        let of_profile = self.model.composition.sampling();
+        sampling::of_options(&self.sampling, of_profile, options, seed, &self.model.tokenizer).map_err(first)
     }
 
     fn take(&mut self, key: GenerationKey, outcome: Outcome) -> Option<Progress> {
@@ -230,31 +272,37 @@ impl Generation {
 
 impl PipelineHost for EngineHost {
     fn models(&self) -> Vec<String> {
-        self.names.clone()
+        self.model.names.clone()
     }
 
     fn count_tokens(&self, _model: &str, text: &str) -> Result<usize, Report> {
-        self.tokenizer.encode(text, false, true).map(|ids| ids.len()).map_err(|error| error.report())
+        self.model.tokenizer.encode(text, false, true).map(|ids| ids.len()).map_err(|error| error.report())
     }
 
     fn render(&self, _model: &str, turns: &[Turn]) -> Result<String, Report> {
-        chat_text(&self.tokenizer, &messages(turns)).map_err(|error| error.report())
+        chat_text(&self.model.tokenizer, &messages(turns)).map_err(|error| error.report())
     }
 
-    fn open_session(&mut self, _model: &str, form: SessionForm) -> Result<SessionKey, Report> {
-        let content = match form {
+    fn open_session(&mut self, _model: &str, options: SessionOptions) -> Result<SessionKey, Report> {
+        let content = match options.form {
             SessionForm::Chat => {
-                self.tokenizer.chat_template().map_err(|error| error.report())?;
+                self.model.tokenizer.chat_template().map_err(|error| error.report())?;
                 Content::Chat(Vec::new())
             }
             SessionForm::Text => Content::Text(Vec::new()),
         };
-        let of_engine = self.driver.open_session().map_err(|error| error.report())?;
-        Ok(self.keep(of_engine, content))
+        let policy = self.policy(options.policy)?;
+        let cannot_forget = policy.as_ref().filter(|policy| !policy.traits().supports_rollback);
+        let cannot_forget = cannot_forget.map(|policy| policy.name().clone());
+        let driver = &self.model.driver;
+        let of_engine =
+            policy.map_or_else(|| driver.open_session(), |policy| driver.open_session_with(policy));
+        let of_engine = of_engine.map_err(|error| error.report())?;
+        Ok(self.keep(Session { of_engine, content, is_busy: false, cannot_forget, has_generated: false }))
     }
 
     fn append(&mut self, session: SessionKey, item: Item) -> Result<(), Report> {
-        let tokenizer = Arc::clone(&self.tokenizer);
+        let tokenizer = Arc::clone(&self.model.tokenizer);
         match (&mut self.idle(session)?.content, item) {
             (Content::Chat(messages), Item::Turn(turn)) => {
                 messages.push(Message::new(turn.role, turn.content));
@@ -283,7 +331,12 @@ impl PipelineHost for EngineHost {
                 .found(n.to_string())
         };
         let kept = held.checked_sub(n).ok_or_else(too_much)?;
-        match &mut self.idle(session)?.content {
+        let session = self.idle(session)?;
+        if let (Some(plugin), true) = (&session.cannot_forget, n > 0 && session.has_generated) {
+            let refusal = PluginError::NotOffered { plugin: plugin.clone(), hook: "rollback" };
+            return Err(refusal.report().mend("trim before the first generation, or open another session"));
+        }
+        match &mut session.content {
             Content::Chat(messages) => messages.truncate(kept),
             Content::Text(ids) => ids.truncate(kept),
         }
@@ -291,10 +344,12 @@ impl PipelineHost for EngineHost {
     }
 
     fn fork(&mut self, session: SessionKey) -> Result<SessionKey, Report> {
-        let Session { of_engine, content, .. } = self.idle(session)?;
-        let (of_engine, content) = (*of_engine, content.clone());
-        let forked = self.driver.fork_session(of_engine).map_err(|error: EngineError| error.report())?;
-        Ok(self.keep(forked, content))
+        let of_engine = self.idle(session)?.of_engine;
+        let forked = self.model.driver.fork_session(of_engine).map_err(|error| error.report())?;
+        let Session { content, cannot_forget, has_generated, .. } = self.session(session)?;
+        let (content, cannot_forget) = (content.clone(), cannot_forget.clone());
+        let has_generated = *has_generated;
+        Ok(self.keep(Session { of_engine: forked, content, is_busy: false, cannot_forget, has_generated }))
     }
 
     fn session_len(&self, session: SessionKey) -> Result<usize, Report> {
@@ -306,7 +361,7 @@ impl PipelineHost for EngineHost {
 
     fn close_session(&mut self, session: SessionKey) -> Result<(), Report> {
         let of_engine = self.idle(session)?.of_engine;
-        self.driver.close_session(of_engine).map_err(|error| error.report())?;
+        self.model.driver.close_session(of_engine).map_err(|error| error.report())?;
         self.sessions.remove(&session);
         Ok(())
     }
@@ -315,41 +370,48 @@ impl PipelineHost for EngineHost {
         &mut self,
         _model: &str,
         prompt: Prompt,
-        options: GenerateOptions,
+        mut options: GenerateOptions,
     ) -> Result<GenerationKey, Report> {
         let (prompt_ids, session) = self.prompt_ids(&prompt)?;
+        let constraint = options.constraint.take().map(|spec| self.grammar(&spec)).transpose()?;
+        // A session has a policy already.
+        let policy = match (options.policy.take(), session) {
+            (None, Some(_)) => None,
+            (named, _) => self.policy(named)?,
+        };
         let number = self.number();
         let key = GenerationKey(number);
         let max_tokens = options.max_tokens;
         let cancel = CancelFlag::new();
-        let policy =
-            self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose().map_err(first)?;
         let request = Request {
             policy,
-            stop_token_ids: self.tokenizer.stop_ids().to_vec(),
+            constraint,
+            stop_token_ids: self.model.tokenizer.stop_ids().to_vec(),
             session: session.and_then(|key| self.sessions.get(&key)).map(|session| session.of_engine),
             cancel: cancel.clone(),
             ..Request::new(
                 prompt_ids,
-                max_tokens.unwrap_or_else(|| sampling::max_tokens(&self.sampling, &self.composition)),
+                max_tokens.unwrap_or_else(|| sampling::max_tokens(&self.sampling, &self.model.composition)),
                 self.chain(&options, number)?,
             )
         };
-        let stops = sampling::stop_texts(&self.sampling, &self.composition);
+        let stops = sampling::stop_texts(&self.sampling, &self.model.composition);
         let generation = Generation {
             session,
             cancel,
-            detokenizer: Detokenizer::new(Arc::clone(&self.tokenizer), true),
+            detokenizer: Detokenizer::new(Arc::clone(&self.model.tokenizer), true),
             matcher: StopMatcher::new(stops.iter().chain(&options.stop)),
             text: String::new(),
             token_ids: Vec::new(),
         };
         let sender = self.sender.clone();
-        self.driver
+        self.model
+            .driver
             .submit_to(request, move |outcome| sender.send((key, outcome)).is_ok())
             .map_err(|error| error.report())?;
         if let Some(session) = session.and_then(|key| self.sessions.get_mut(&key)) {
             session.is_busy = true;
+            session.has_generated = true;
         }
         self.generations.insert(key, generation);
         Ok(key)
@@ -376,3 +438,6 @@ impl PipelineHost for EngineHost {
         progress
     }
 }
+
+#[cfg(test)]
+mod tests;

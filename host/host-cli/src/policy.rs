@@ -1,10 +1,10 @@
-//! The sampling policy of a composition: an instance for each request.
+//! Sampling policies of a model: an instance for each request or session.
 
 use std::sync::{Arc, OnceLock};
 
 use host_engine::{ConstraintError, TokenTable};
-use host_plugins::{PolicyInstance, PolicyVocabulary, SamplingPolicy};
-use host_registry::Composition;
+use host_plugins::{Grants, PolicyInstance, PolicyVocabulary, QuarantineRules, SamplingPolicy};
+use host_registry::Policy;
 use host_text::Tokenizer;
 use serde_json::Value;
 
@@ -12,52 +12,49 @@ use crate::constraint;
 use crate::error::Failure;
 use crate::host::Host;
 
-/// A policy with what its profile gives it.
+/// A policy with what it is opened with.
 pub(crate) struct RequestPolicy {
     plugin: Box<dyn SamplingPolicy>,
-    vocabulary: Arc<ModelVocabulary>,
+    params: String,
+    grants: Grants,
+    vocabulary: Arc<dyn PolicyVocabulary>,
 }
 
 impl RequestPolicy {
-    /// The policy that a composition names, if it names one. `n_vocab` is the width of the logits.
+    /// A policy that was resolved; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub(crate) fn of(
         host: &Host,
-        composition: &Composition,
-        tokenizer: &Arc<Tokenizer>,
-        n_vocab: usize,
-    ) -> Result<Option<Self>, Failure> {
-        let Some(plugin) = host.sampling_policy(composition)? else { return Ok(None) };
-        let vocabulary = Arc::new(ModelVocabulary::new(tokenizer, n_vocab));
-        Ok(Some(RequestPolicy { plugin, vocabulary }))
+        policy: &Policy,
+        rules: Option<QuarantineRules>,
+        vocabulary: Arc<dyn PolicyVocabulary>,
+    ) -> Result<Self, Failure> {
+        let plugin = host.sampling_policy(&policy.plugin, rules)?;
+        let (params, grants) = (Value::Object(policy.params.clone()).to_string(), policy.grants.clone());
+        Ok(RequestPolicy { plugin, params, grants, vocabulary })
     }
 
-    /// The instance of one request.
+    /// Another instance.
     ///
     /// # Errors
     /// Params that the plugin refuses, a right that is not granted, a fault.
-    pub(crate) fn open(&self, composition: &Composition) -> Result<Box<dyn PolicyInstance>, Failure> {
-        let policy = composition.policy().expect("the plugin came from this composition");
-        let params = Value::Object(policy.params.clone()).to_string();
-        let vocabulary: Arc<dyn PolicyVocabulary> = self.vocabulary.clone();
-        Ok(self.plugin.open(&params, vocabulary, &policy.grants)?)
+    pub(crate) fn open(&self) -> Result<Box<dyn PolicyInstance>, Failure> {
+        Ok(self.plugin.open(&self.params, Arc::clone(&self.vocabulary), &self.grants)?)
     }
 }
 
-/// The model's tokens as policies see them.
+/// The model's tokens as policies see them. `n_vocab` is the width of the logits.
+pub(crate) fn vocabulary(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Arc<dyn PolicyVocabulary> {
+    Arc::new(ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab, table: OnceLock::new() })
+}
+
 struct ModelVocabulary {
     tokenizer: Arc<Tokenizer>,
     n_vocab: usize,
     /// Built when the first constraint asks for it.
     table: OnceLock<Result<Arc<TokenTable>, ConstraintError>>,
-}
-
-impl ModelVocabulary {
-    fn new(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Self {
-        ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab, table: OnceLock::new() }
-    }
 }
 
 impl PolicyVocabulary for ModelVocabulary {

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, Receiver, Sender, TryRecvError};
 use std::thread::JoinHandle;
 
 use host_core::Reported;
+use host_plugins::PolicyInstance;
 
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -22,7 +23,7 @@ pub struct Driver {
 enum Command {
     Submit(Request, Consumer),
     ForkSession(SessionId, Sender<Result<SessionId, EngineError>>),
-    OpenSession(Sender<SessionId>),
+    OpenSession(Option<Box<dyn PolicyInstance>>, Sender<SessionId>),
     CloseSession(SessionId, Sender<Result<(), EngineError>>),
 }
 
@@ -74,8 +75,20 @@ impl Driver {
     /// # Errors
     /// [`EngineError::Stopped`].
     pub fn open_session(&self) -> Result<SessionId, EngineError> {
+        self.open(None)
+    }
+
+    /// As [`Engine::open_session_with`].
+    ///
+    /// # Errors
+    /// [`EngineError::Stopped`].
+    pub fn open_session_with(&self, policy: Box<dyn PolicyInstance>) -> Result<SessionId, EngineError> {
+        self.open(Some(policy))
+    }
+
+    fn open(&self, policy: Option<Box<dyn PolicyInstance>>) -> Result<SessionId, EngineError> {
         let (reply, received) = mpsc::channel();
-        self.send(Command::OpenSession(reply))?;
+        self.send(Command::OpenSession(policy, reply))?;
         received.recv().map_err(|_| EngineError::Stopped)
     }
 
@@ -189,8 +202,11 @@ impl Loop {
             Command::ForkSession(session, reply) => {
                 let _ = reply.send(self.engine.fork_session(session));
             }
-            Command::OpenSession(reply) => {
-                let _ = reply.send(self.engine.open_session());
+            Command::OpenSession(policy, reply) => {
+                let _ = reply.send(match policy {
+                    Some(policy) => self.engine.open_session_with(policy),
+                    None => self.engine.open_session(),
+                });
             }
             Command::CloseSession(session, reply) => {
                 let _ = reply.send(self.engine.close_session(session));

@@ -4,13 +4,14 @@ use std::collections::VecDeque;
 
 use host_core::FinishReason;
 use host_device::{DeviceError, Executable, LogitsFor, RunError, TokenRun};
+use host_plugins::PolicyInstance;
 use host_sampling::Chain;
 
 use crate::error::EngineError;
 use crate::request::{CancelFlag, Event, Request, RequestId, SessionId, Usage};
 use crate::row::{End, Row, Waiting};
 use crate::schedule::{Share, plan};
-use crate::sessions::{Held, Sessions, rewind};
+use crate::sessions::{Held, Sessions, Told, rewind};
 
 /// What a composition says of the loop; the same values that the executable was compiled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -76,7 +77,15 @@ impl Engine {
     ///
     /// Between requests a session holds one of the executable's `max_sequences`.
     pub fn open_session(&mut self) -> SessionId {
-        self.sessions.open()
+        self.sessions.open(None)
+    }
+
+    /// As [`Engine::open_session`], with a policy that goes on from request to request: it is told of each token once,
+    /// rolled back where a prompt does not go on from what it was told of, and forked with the session.
+    ///
+    /// A request with a policy of its own leaves this one aside.
+    pub fn open_session_with(&mut self, policy: Box<dyn PolicyInstance>) -> SessionId {
+        self.sessions.open(Some(Told::new(policy)))
     }
 
     /// Forgets a session and frees its sequence.
@@ -93,12 +102,14 @@ impl Engine {
     /// Opens a session that holds what another one holds; each then goes its own way.
     ///
     /// # Errors
-    /// [`EngineError::UnknownSession`], [`EngineError::SessionBusy`], and no room for one more sequence.
+    /// [`EngineError::UnknownSession`], [`EngineError::SessionBusy`], no room for one more sequence, and
+    /// [`EngineError::Policy`] for a policy that cannot be forked.
     pub fn fork_session(&mut self, id: SessionId) -> Result<SessionId, EngineError> {
-        let Some(held) = self.sessions.held(id)? else { return Ok(self.sessions.open()) };
-        let sequence = self.executable.fork(held.sequence)?;
-        let tokens = held.tokens.clone();
-        Ok(self.sessions.open_with(Held { sequence, tokens }))
+        let held = self.sessions.held(id)?.map(|held| (held.sequence, held.tokens.clone()));
+        let told = self.sessions.fork_policy(id)?;
+        let Some((sequence, tokens)) = held else { return Ok(self.sessions.open(told)) };
+        let sequence = self.executable.fork(sequence)?;
+        Ok(self.sessions.open_with(Held { sequence, tokens }, told))
     }
 
     /// Takes a request in; it joins at the next step that has a sequence for it.
@@ -173,7 +184,7 @@ impl Engine {
     fn refuse(&mut self, index: usize, end: End, events: &mut Vec<Event>) {
         let Some(Waiting { id, request, .. }) = self.waiting.remove(index) else { return };
         if let Some(session) = request.session {
-            self.sessions.end(session, None);
+            self.sessions.end(session, None, None);
         }
         let usage = Usage { prompt_tokens: request.prompt_ids.len(), ..Usage::default() };
         events.push(Event { request: id, outcome: end.outcome(usage) });
@@ -182,6 +193,14 @@ impl Engine {
     /// Gives sequences to waiting requests, first come first served.
     fn admit(&mut self, events: &mut Vec<Event>) {
         while let Some(next) = self.waiting.front() {
+            // A request without a policy of its own has the session's.
+            let of_session = next.request.session.filter(|_| next.request.policy.is_none());
+            let rewound =
+                of_session.map(|session| self.sessions.rewind_policy(session, &next.request.prompt_ids));
+            if let Some(Err(error)) = rewound {
+                self.refuse(0, End::failed(&error), events);
+                continue;
+            }
             let joined = match next.request.session.and_then(|session| self.sessions.take(session)) {
                 Some(held) => rewind(&mut *self.executable, held, &next.request.prompt_ids),
                 None => self.executable.new_sequence().map(|sequence| (sequence, 0)),
@@ -189,7 +208,8 @@ impl Engine {
             match joined {
                 Ok((sequence, n_reused)) => {
                     let waiting = self.waiting.pop_front().expect("it was just looked at");
-                    self.rows.push(Row::new(waiting, sequence, n_reused));
+                    let told = of_session.and_then(|session| self.sessions.take_policy(session));
+                    self.rows.push(Row::new(waiting, sequence, n_reused, told));
                 }
                 // A row that leaves makes room.
                 Err(DeviceError::TooManySequences { .. }) if !self.rows.is_empty() => return,
@@ -252,8 +272,9 @@ impl Engine {
         }
     }
 
-    /// Gives a row's sequence back to its session, or frees it.
-    fn leave(&mut self, row: Row) {
+    /// Gives a row's sequence and policy back to its session, or frees them.
+    fn leave(&mut self, mut row: Row) {
+        let told = row.told();
         let Row { sequence, mut tokens, n_computed, is_sound, request, .. } = row;
         tokens.truncate(n_computed);
         let held = match request.session {
@@ -264,7 +285,7 @@ impl Engine {
             }
         };
         if let Some(session) = request.session {
-            self.sessions.end(session, held);
+            self.sessions.end(session, held, told);
         }
     }
 }

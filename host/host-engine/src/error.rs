@@ -2,6 +2,7 @@
 
 use host_core::{Report, Reported, SamplingError};
 use host_device::DeviceError;
+use host_plugins::PluginError;
 use host_sampling::{ConstraintError, SampleError};
 
 use crate::request::SessionId;
@@ -69,6 +70,9 @@ pub enum EngineError {
     /// A constraint that cannot go on.
     #[error(transparent)]
     Constraint(#[from] ConstraintError),
+    /// A policy that refused or failed.
+    #[error(transparent)]
+    Policy(#[from] PluginError),
     /// The device refused or failed.
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -113,6 +117,7 @@ impl Reported for EngineError {
                 .found(format!("{found} tokens"))
                 .mend("compile the grammar for the model's tokenizer and logits"),
             EngineError::Constraint(cause) => cause.report(),
+            EngineError::Policy(cause) => cause.report(),
             EngineError::Device(cause) => cause.report(),
             EngineError::Stopped => Report::new("engine.stopped", text).mend("start it again"),
         }

@@ -9,6 +9,7 @@ use host_sampling::{Chain, Choice, Constraint, Edits, Grammar, RowView, StepInpu
 
 use crate::error::EngineError;
 use crate::request::{CancelFlag, Outcome, Request, RequestId, Usage};
+use crate::sessions::Told;
 
 /// A request that was checked and has no sequence yet.
 pub(crate) struct Waiting {
@@ -48,6 +49,8 @@ pub(crate) struct Row {
     pub(crate) request: Request,
     chain: Chain,
     policy: Option<Box<dyn PolicyInstance>>,
+    /// Whether the policy goes back to the session.
+    is_session_policy: bool,
     /// How many of `tokens` the policy was told of.
     n_told: usize,
     /// Tokens that the policy forced and that are still to follow.
@@ -69,12 +72,17 @@ pub(crate) struct Row {
 }
 
 impl Row {
-    /// A row whose sequence holds the first `n_reused` tokens of the prompt.
-    pub(crate) fn new(waiting: Waiting, sequence: SequenceId, n_reused: usize) -> Self {
+    /// A row whose sequence holds the first `n_reused` tokens of the prompt. `told` is the session's policy, where the
+    /// request has none of its own; the prompt goes on from what it was told of.
+    pub(crate) fn new(waiting: Waiting, sequence: SequenceId, n_reused: usize, told: Option<Told>) -> Self {
         let Waiting { id, mut request, chain } = waiting;
         let tokens = std::mem::take(&mut request.prompt_ids);
         let n_prompt = tokens.len();
-        let policy = request.policy.take();
+        let is_session_policy = told.is_some();
+        let (policy, n_told) = match told {
+            Some(told) => (Some(told.policy), told.tokens.len()),
+            None => (request.policy.take(), 0),
+        };
         let constraint = request.constraint.as_ref().map(Grammar::constraint);
         Row {
             id,
@@ -82,7 +90,8 @@ impl Row {
             request,
             chain,
             policy,
-            n_told: 0,
+            is_session_policy,
+            n_told,
             forced: VecDeque::new(),
             constraint,
             tokens,
@@ -93,6 +102,12 @@ impl Row {
             is_sound: true,
             end: None,
         }
+    }
+
+    /// The session's policy, which leaves the row.
+    pub(crate) fn told(&mut self) -> Option<Told> {
+        let policy = self.policy.take().filter(|_| self.is_session_policy)?;
+        Some(Told { policy, tokens: self.tokens[..self.n_told].to_vec() })
     }
 
     /// Tokens that the sequence does not hold yet; at least one while the row runs.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use host_device::{DeviceError, Executable, SequenceId};
+use host_plugins::{PluginError, PolicyInstance};
 
 use crate::error::EngineError;
 use crate::request::SessionId;
@@ -11,6 +12,35 @@ use crate::request::SessionId;
 pub(crate) struct Held {
     pub(crate) sequence: SequenceId,
     pub(crate) tokens: Vec<u32>,
+}
+
+/// A policy that goes on from request to request, and the tokens that it was told of.
+pub(crate) struct Told {
+    pub(crate) policy: Box<dyn PolicyInstance>,
+    pub(crate) tokens: Vec<u32>,
+}
+
+impl Told {
+    /// A policy that was told of nothing.
+    pub(crate) fn new(policy: Box<dyn PolicyInstance>) -> Self {
+        Told { policy, tokens: Vec::new() }
+    }
+
+    /// Another one that goes its own way from here.
+    fn fork(&mut self) -> Result<Self, PluginError> {
+        Ok(Told { policy: self.policy.fork()?, tokens: self.tokens.clone() })
+    }
+
+    /// Has the policy forget what `prompt` does not begin with.
+    fn rewind(&mut self, prompt: &[u32]) -> Result<(), PluginError> {
+        let n_common = n_common(&self.tokens, prompt);
+        let n_forgotten = self.tokens.len() - n_common;
+        if n_forgotten > 0 {
+            self.policy.rollback(u32::try_from(n_forgotten).expect("a context has fewer tokens"))?;
+            self.tokens.truncate(n_common);
+        }
+        Ok(())
+    }
 }
 
 /// The sessions of one engine.
@@ -25,13 +55,16 @@ struct Session {
     is_busy: bool,
     /// `None` before the first request and while one runs.
     held: Option<Held>,
+    /// The policy of its requests; `None` without one, and while a request has it.
+    told: Option<Told>,
 }
 
 impl Sessions {
-    pub(crate) fn open(&mut self) -> SessionId {
+    /// Opens a session, whose requests have this policy.
+    pub(crate) fn open(&mut self, told: Option<Told>) -> SessionId {
         let id = SessionId(self.n_opened);
         self.n_opened += 1;
-        self.open.insert(id, Session::default());
+        self.open.insert(id, Session { told, ..Session::default() });
         id
     }
 
@@ -53,10 +86,16 @@ impl Sessions {
         }
     }
 
+    /// A fork of the policy of a session that runs nothing, where it has one.
+    pub(crate) fn fork_policy(&mut self, id: SessionId) -> Result<Option<Told>, EngineError> {
+        let told = self.open.get_mut(&id).and_then(|session| session.told.as_mut());
+        Ok(told.map(Told::fork).transpose()?)
+    }
+
     /// Opens a session that holds something already.
-    pub(crate) fn open_with(&mut self, held: Held) -> SessionId {
-        let id = self.open();
-        self.end(id, Some(held));
+    pub(crate) fn open_with(&mut self, held: Held, told: Option<Told>) -> SessionId {
+        let id = self.open(told);
+        self.end(id, Some(held), None);
         id
     }
 
@@ -74,11 +113,23 @@ impl Sessions {
         self.open.get_mut(&id)?.held.take()
     }
 
-    /// The session's request has left. A sequence that the session holds already stays.
-    pub(crate) fn end(&mut self, id: SessionId, held: Option<Held>) {
+    /// Brings the session's policy back to what `prompt` begins with.
+    pub(crate) fn rewind_policy(&mut self, id: SessionId, prompt: &[u32]) -> Result<(), PluginError> {
+        let told = self.open.get_mut(&id).and_then(|session| session.told.as_mut());
+        told.map_or(Ok(()), |told| told.rewind(prompt))
+    }
+
+    /// The session's policy, for the request that joins.
+    pub(crate) fn take_policy(&mut self, id: SessionId) -> Option<Told> {
+        self.open.get_mut(&id)?.told.take()
+    }
+
+    /// The session's request has left. A sequence and a policy that the session has already stay.
+    pub(crate) fn end(&mut self, id: SessionId, held: Option<Held>, told: Option<Told>) {
         if let Some(session) = self.open.get_mut(&id) {
             session.is_busy = false;
             session.held = held.or(session.held.take());
+            session.told = told.or(session.told.take());
         }
     }
 
@@ -99,8 +150,7 @@ pub(crate) fn rewind(
     prompt: &[u32],
 ) -> Result<(SequenceId, usize), DeviceError> {
     let Held { sequence, tokens } = held;
-    let n_common = tokens.iter().zip(prompt).take_while(|(a, b)| a == b).count();
-    let n_kept = n_common.min(prompt.len() - 1);
+    let n_kept = n_common(&tokens, prompt).min(prompt.len() - 1);
     if n_kept == tokens.len() {
         return Ok((sequence, n_kept));
     }
@@ -111,4 +161,9 @@ pub(crate) fn rewind(
             executable.new_sequence().map(|sequence| (sequence, 0))
         }
     }
+}
+
+/// How many tokens both begin with.
+fn n_common(a: &[u32], b: &[u32]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }

@@ -7,8 +7,11 @@ use proptest::prelude::*;
 
 use crate::fake::{FakeExecutable, StepLog, Toy};
 use crate::{
-    CancelFlag, Driver, Engine, EngineError, EngineOptions, Event, Outcome, Request, RequestId, Usage,
+    CancelFlag, Driver, Engine, EngineError, EngineOptions, Event, Outcome, Request, RequestId, SessionId,
+    Usage,
 };
+
+mod session_policies;
 
 fn engine(toy: &Toy) -> (Engine, StepLog) {
     let (executable, log) = FakeExecutable::new(toy.clone());

@@ -1,6 +1,6 @@
 //! The quant-profile hook: one call with all tensors gives a scheme for each.
 
-use host_core::quant::{QuantProfile, Scheme, TensorFacts};
+use host_core::quant::{QuantError, QuantProfile, Scheme, TensorFacts};
 use host_core::{Report, Reported};
 
 use crate::error::PluginError;
@@ -30,8 +30,29 @@ pub struct PluginQuant {
     pub params: String,
 }
 
+impl PluginQuant {
+    /// What the plugin answers, once every tensor can take its scheme.
+    fn checked(&self, tensors: &[TensorFacts]) -> Result<Vec<Scheme>, PluginError> {
+        let schemes = self.plugin.plan(&self.config, &self.params, tensors)?;
+        check(&schemes, tensors).map_err(|error| PluginError::Scheme {
+            plugin: self.plugin.name().clone(),
+            hook: "plan",
+            place: None,
+            error: Box::new(error),
+        })?;
+        Ok(schemes)
+    }
+}
+
+fn check(schemes: &[Scheme], tensors: &[TensorFacts]) -> Result<(), QuantError> {
+    if schemes.len() != tensors.len() {
+        return Err(QuantError::Count { expected: tensors.len(), found: schemes.len() });
+    }
+    schemes.iter().zip(tensors).try_for_each(|(scheme, tensor)| scheme.check(tensor))
+}
+
 impl QuantProfile for PluginQuant {
     fn plan(&self, tensors: &[TensorFacts]) -> Result<Vec<Scheme>, Report> {
-        self.plugin.plan(&self.config, &self.params, tensors).map_err(|error| error.report())
+        self.checked(tensors).map_err(|error| error.report())
     }
 }

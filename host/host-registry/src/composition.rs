@@ -22,6 +22,20 @@ pub struct Policy {
     pub grants: Grants,
 }
 
+/// What quantises weights while they are loaded.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Quantisation {
+    /// Rules by name.
+    Rules(QuantFacts),
+    /// A plugin, and what it is called with, a JSON object.
+    Plugin {
+        /// The plugin.
+        plugin: PluginFacts,
+        /// Its params.
+        params: Map<String, Value>,
+    },
+}
+
 /// A resolved profile. Built by [`crate::Registry::resolve`] alone, and never changed.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Composition {
@@ -29,7 +43,7 @@ pub struct Composition {
     pub(crate) config_digest: Sha256Digest,
     pub(crate) graph: PluginFacts,
     pub(crate) policy: Option<Policy>,
-    pub(crate) scheme: Option<QuantFacts>,
+    pub(crate) quantisation: Option<Quantisation>,
     pub(crate) loader: String,
     pub(crate) device: String,
     pub(crate) options: CompileOptions,
@@ -66,12 +80,13 @@ impl Composition {
     pub fn quant(&self) -> &str {
         match &self.profile.compose.quant {
             Quant::Named(name) | Quant::Scheme(name) => name,
+            Quant::Plugin(wanted) => &wanted.plugin,
         }
     }
 
-    /// The rules by which weights are quantised while they are loaded; none where they stay as published.
-    pub fn scheme(&self) -> Option<&QuantFacts> {
-        self.scheme.as_ref()
+    /// What quantises weights while they are loaded; none where they stay as published.
+    pub fn quantisation(&self) -> Option<&Quantisation> {
+        self.quantisation.as_ref()
     }
 
     /// The decoding loop.
@@ -145,7 +160,8 @@ impl Composition {
     /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their digest) and loop; every setting as asked for (not as this machine resolves it, so
+    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their
+    /// digest, a plugin like the others) and loop; every setting as asked for (not as this machine resolves it, so
     /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
     /// JSON, numbers in their shortest form; what is absent has no line.
     pub fn canonical_text(&self) -> String {
@@ -158,11 +174,12 @@ impl Composition {
             text.plugin("policy", &policy.plugin);
         }
         text.line("loader", quoted(&self.loader));
-        match &self.scheme {
+        match &self.quantisation {
             None => text.line("quant", quoted(self.quant())),
-            Some(rules) => {
+            Some(Quantisation::Rules(rules)) => {
                 text.line("quant", format_args!("scheme {} {}", quoted(&rules.id), rules.digest));
             }
+            Some(Quantisation::Plugin { plugin, .. }) => text.plugin("quant plugin", plugin),
         }
         text.line("loop", quoted(&compose.loop_));
         for setting in &self.settings {

@@ -7,7 +7,7 @@ use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
 
-use crate::composition::Composition;
+use crate::composition::{Composition, Quantisation};
 use crate::decision::{Candidate, Decision};
 use crate::profile::line;
 use crate::registry::PluginFacts;
@@ -110,9 +110,12 @@ impl Explanation {
         self.parts = vec![
             plugin("graph", composition.graph()),
             named("loader", composition.loader()),
-            PartLine {
-                digest: composition.scheme().map(|rules| rules.digest.to_string()),
-                ..named("quant", composition.quant())
+            match composition.quantisation() {
+                None => named("quant", composition.quant()),
+                Some(Quantisation::Rules(rules)) => {
+                    PartLine { digest: Some(rules.digest.to_string()), ..named("quant", &rules.id) }
+                }
+                Some(Quantisation::Plugin { plugin: facts, .. }) => plugin("quant", facts),
             },
             named("loop", composition.decoding_loop()),
         ];

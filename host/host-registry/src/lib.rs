@@ -52,18 +52,18 @@ mod set;
 mod setting;
 mod source;
 
-pub use composition::{Composition, Policy};
+pub use composition::{Composition, Policy, Quantisation};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
 pub use overrides::Overrides;
 pub use profile::{
     Bytes, Compose, ContextTokens, FailedPredicate, Kernels, Kv, KvDtype, Limits, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, Quant, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve,
+    PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve,
     Sha256Digest, Source, Threads,
 };
 pub use quant::{
-    LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, measured_text,
+    LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,
 };
 pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
 pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, QuantFacts, Registry};

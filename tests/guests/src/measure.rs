@@ -12,6 +12,18 @@ use crate::policies::{Row, numbers};
 pub struct Times(Vec<Duration>);
 
 impl Times {
+    /// Times that somebody else took, in any order; at least one.
+    pub fn new(mut times: Vec<Duration>) -> Self {
+        assert!(!times.is_empty(), "nothing was timed");
+        times.sort_unstable();
+        Times(times)
+    }
+
+    /// How many there are.
+    pub fn n(&self) -> usize {
+        self.0.len()
+    }
+
     /// Times `n` calls after a tenth as many that are not counted.
     pub fn of<T>(n: usize, mut call: impl FnMut() -> T) -> Self {
         (0..n / 10).for_each(|_| drop(call()));
@@ -22,9 +34,7 @@ impl Times {
             drop(result);
             time
         });
-        let mut times: Vec<_> = timed.collect();
-        times.sort_unstable();
-        Times(times)
+        Times::new(timed.collect())
     }
 
     /// The time that this share of the calls, from 0 to 1, did not pass.

@@ -82,6 +82,11 @@ pub fn sixteen_runs_wasm() -> PluginPackage {
     from_crate("sixteen-runs", &workspace().join("tests/guests/sixteen-runs"))
 }
 
+/// The policy that does nothing.
+pub fn pass_through_wasm() -> PluginPackage {
+    from_crate("pass-through", &workspace().join("tests/guests/pass-through"))
+}
+
 /// A component that the SDK of a released contract built, as it was stored then.
 pub fn released_package(contract: &str, id: &str) -> PluginPackage {
     let folder = workspace().join(format!("tests/guests/fixtures/contract-{contract}")).join(id);

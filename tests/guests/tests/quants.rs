@@ -7,12 +7,14 @@ use host_core::{DType, Report, Reported};
 use host_lua::LuaQuant;
 use host_plugins::{Budget, LogSink, PluginQuant, QuantPlugin};
 use host_wasm::WasmRuntime;
+use serde::Deserialize;
 use serde_json::{Value as Json, json};
 
-fn twins() -> [Box<dyn QuantPlugin>; 2] {
+/// Both forms of a plugin.
+fn twins(id: &str) -> [Box<dyn QuantPlugin>; 2] {
     let (budget, runtime) = (Budget::default(), WasmRuntime::new(None).unwrap());
-    let wasm = runtime.open_quant(&wasm_package("quant-uniform"), budget, LogSink::discard()).unwrap();
-    let lua = LuaQuant::open(&lua_package("quant-uniform-lua"), budget, LogSink::discard()).unwrap();
+    let wasm = runtime.open_quant(&wasm_package(id), budget, LogSink::discard()).unwrap();
+    let lua = LuaQuant::open(&lua_package(&format!("{id}-lua")), budget, LogSink::discard()).unwrap();
     [Box::new(wasm), Box::new(lua)]
 }
 
@@ -34,9 +36,13 @@ fn tensors() -> Vec<TensorFacts> {
 }
 
 fn plans(params: &Json) -> [Result<Vec<Scheme>, Report>; 2] {
-    twins().map(|plugin| {
+    plans_of("quant-uniform", params, &tensors())
+}
+
+fn plans_of(id: &str, params: &Json, tensors: &[TensorFacts]) -> [Result<Vec<Scheme>, Report>; 2] {
+    twins(id).map(|plugin| {
         let profile = PluginQuant { plugin, config: "{}".to_owned(), params: params.to_string() };
-        plan_schemes(&profile, &tensors())
+        plan_schemes(&profile, tensors)
     })
 }
 
@@ -84,6 +90,97 @@ fn params_that_mean_nothing_are_refused_alike() {
     }
 }
 
+/// One of `cases/quants.json`, which `tests/oracle/quant_mixed.py` wrote.
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    tensors: Vec<CaseTensor>,
+    params: Json,
+    /// `None` where the budget is too small.
+    schemes: Option<Vec<Json>>,
+}
+
+#[derive(Deserialize)]
+struct CaseTensor {
+    name: String,
+    shape: Vec<usize>,
+    dtype: String,
+    role: String,
+    layer: Option<usize>,
+}
+
+impl CaseTensor {
+    fn facts(&self) -> TensorFacts {
+        let dtype = [DType::F32, DType::F16, DType::BF16].into_iter().find(|it| it.to_string() == self.dtype);
+        TensorFacts {
+            name: self.name.clone(),
+            shape: self.shape.clone(),
+            dtype: dtype.unwrap(),
+            role: self.role.parse().unwrap(),
+            layer: self.layer,
+        }
+    }
+}
+
+fn scheme_of(json: &Json) -> Scheme {
+    match json.as_str() {
+        Some("keep") => Scheme::Keep,
+        _ => Scheme::affine(json["bits"].as_u64().unwrap(), json["group_size"].as_u64().unwrap()).unwrap(),
+    }
+}
+
+#[test]
+fn mixed_precision_is_what_exact_arithmetic_gives() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("../cases/quants.json")).unwrap();
+    assert!(cases.len() >= 10);
+    for case in cases {
+        let tensors: Vec<_> = case.tensors.iter().map(CaseTensor::facts).collect();
+        for plan in plans_of("quant-mixed", &case.params, &tensors) {
+            match (plan, &case.schemes) {
+                (Ok(plan), Some(expected)) => {
+                    let expected: Vec<_> = expected.iter().map(scheme_of).collect();
+                    assert_eq!(plan, expected, "{}", case.name);
+                }
+                (Err(report), None) => {
+                    assert_eq!(report.code, "plugin.invalid-config", "{}", case.name);
+                    let expected = report.expected.unwrap();
+                    assert!(expected.starts_with("params.budget_bits_per_weight: at least 3."), "{expected}");
+                }
+                (plan, expected) => panic!("{}: {plan:?}, expected {expected:?}", case.name),
+            }
+        }
+    }
+}
+
+#[test]
+fn figures_that_are_missing_or_mean_nothing_are_refused_alike() {
+    let good = json!({ "budget_bits_per_weight": 16, "bits": 4, "group_size": 32,
+        "kl": { "embedding": 0.1, "attention": [0.2], "mlp": [0.3] } });
+    for (key, value, found) in [
+        ("kl", json!(null), "params.kl: nothing"),
+        ("kl", json!({ "attention": [0.2], "mlp": [0.3] }), "params.kl.embedding: nothing"),
+        ("kl", json!({ "embedding": 0.1, "attention": [], "mlp": [0.3] }), "params.kl.attention: []"),
+        ("kl", json!({ "embedding": 0.1, "attention": [0.2], "mlp": [-1.0] }), "params.kl.mlp: [-1.0]"),
+        ("bits", json!(7), "params.bits: 7"),
+        ("group_size", json!(8), "params.group_size: 8"),
+        ("budget_bits_per_weight", json!(0), "params.budget_bits_per_weight: 0"),
+        ("budget_bits_per_weight", json!(33), "params.budget_bits_per_weight: 33"),
+    ] {
+        let mut params = good.clone();
+        params[key] = value;
+        let [wasm, lua] = plans_of("quant-mixed", &params, &tensors()).map(Result::unwrap_err);
+        assert_eq!((wasm.code, wasm.found.as_deref()), ("plugin.invalid-config", Some(found)), "{wasm}");
+        assert_eq!(
+            (&lua.code, &lua.expected, &lua.found),
+            (&wasm.code, &wasm.expected, &wasm.found),
+            "{lua}"
+        );
+    }
+    for plan in plans_of("quant-mixed", &good, &tensors()) {
+        assert_eq!(plan.unwrap().iter().filter(|scheme| **scheme != Scheme::Keep).count(), 3);
+    }
+}
+
 /// What a script answers is checked like any other profile's plan.
 #[test]
 fn a_plan_that_does_not_exist_is_refused() {
@@ -100,5 +197,6 @@ fn a_plan_that_does_not_exist_is_refused() {
         let profile = PluginQuant { plugin: Box::new(plugin), config, params };
         let report = plan_schemes(&profile, &tensors()).unwrap_err();
         assert_eq!(report.code, code, "{answer}: {}", report.report());
+        assert!(report.message.starts_with("plugin script 1.0.0"), "{report}");
     }
 }

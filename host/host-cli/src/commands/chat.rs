@@ -46,7 +46,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure
     tokenizer.chat_template()?;
     sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
     if let Some(policy) = &policy {
-        policy.open(&composition)?;
+        policy.open()?;
     }
     let system = args.system.clone().or_else(|| composition.serve().system.clone());
     let session = engine.open_session();
@@ -185,7 +185,7 @@ impl Chat<'_> {
         let request = Request {
             stop_token_ids: self.tokenizer.stop_ids().to_vec(),
             session: Some(self.session),
-            policy: self.policy.as_ref().map(|policy| policy.open(&self.composition)).transpose()?,
+            policy: self.policy.as_ref().map(RequestPolicy::open).transpose()?,
             cancel: cancel.clone(),
             ..Request::new(
                 prompt_ids,

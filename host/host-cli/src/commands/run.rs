@@ -18,19 +18,21 @@ use crate::folders;
 use crate::host::Host;
 use crate::interrupt::Interrupt;
 use crate::open::{Opened, open};
-use crate::pipeline_host::EngineHost;
+use crate::pipeline_host::{EngineHost, EngineModel};
 
 pub(crate) fn run(folders: &FolderArgs, args: &RunArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
     let script_args = script_args(&args.args)?;
     let pipeline = LuaPipeline::open(PipelineSource::read(&args.script)?)?;
     let budget = budget(folders, &args.budget)?;
-    let host = Host::load(folders)?;
+    let host = Arc::new(Host::load(folders)?);
     let Opened { composition, tokenizer, engine, policy } = open(&host, &args.model, &args.compose)?;
     let hash = composition.hash().to_string();
-    let driver = Driver::start(engine).map_err(|source| CliError::Engine { source })?;
+    let n_vocab = engine.executable().n_vocab();
+    let driver = Arc::new(Driver::start(engine).map_err(|source| CliError::Engine { source })?);
     let names = args.model.profile.iter().chain(&args.model.model).cloned().collect();
-    let engine_host = EngineHost::new(names, driver, tokenizer, composition, policy, args.sampling.clone());
+    let model = EngineModel { host, names, driver, tokenizer, composition, n_vocab, policy };
+    let engine_host = EngineHost::new(model, args.sampling.clone());
     let output = Arc::new(Mutex::new(Output { wants_text: args.json, ..Output::default() }));
     let of_run = Arc::clone(&output);
     let cancel = Arc::new(AtomicBool::new(false));

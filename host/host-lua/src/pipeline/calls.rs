@@ -136,36 +136,36 @@ impl Calls<'_> {
         })?;
         self.call("count_tokens", |shared, args| {
             let (model, text) = (args.text("model")?, args.text("text")?);
-            shared.with(|inner| inner.host.count_tokens(&model, &text))
+            shared.held(|inner| inner.host.count_tokens(&model, &text))
         })?;
         self.call("render", |shared, args| {
             let model = args.text("model")?;
             let turns = options::turns("messages", args.json("messages")?)?;
-            shared.with(|inner| inner.host.render(&model, &turns))
+            shared.held(|inner| inner.host.render(&model, &turns))
         })
     }
 
     fn add_sessions(&self) -> Result<()> {
         self.call("open_session", |shared, args| {
-            let (model, form) = (args.text("model")?, options::form(args.json("options")?)?);
-            shared.with(|inner| {
-                let session = inner.host.open_session(&model, form)?;
+            let (model, options) = (args.text("model")?, options::session(args.json("options")?)?);
+            shared.held(|inner| {
+                let session = inner.host.open_session(&model, options)?;
                 inner.sessions.insert(session);
                 Ok(session.0)
             })
         })?;
         self.call("append", |shared, args| {
             let (session, item) = (args.session()?, options::item(args.json("item")?)?);
-            shared.with(|inner| inner.host.append(session, item))
+            shared.held(|inner| inner.host.append(session, item))
         })?;
         self.call("trim", |shared, args| {
             let session = args.session()?;
             let n = options::whole("n", &args.json("n")?)?;
-            shared.with(|inner| inner.host.trim(session, usize::try_from(n).unwrap_or(usize::MAX)))
+            shared.held(|inner| inner.host.trim(session, usize::try_from(n).unwrap_or(usize::MAX)))
         })?;
         self.call("fork", |shared, args| {
             let session = args.session()?;
-            shared.with(|inner| {
+            shared.held(|inner| {
                 let fork = inner.host.fork(session)?;
                 inner.sessions.insert(fork);
                 Ok(fork.0)
@@ -177,7 +177,7 @@ impl Calls<'_> {
         })?;
         self.call("close", |shared, args| {
             let session = args.session()?;
-            shared.with(|inner| {
+            shared.held(|inner| {
                 inner.host.close_session(session)?;
                 inner.sessions.remove(&session);
                 Ok(())
@@ -266,7 +266,7 @@ impl Calls<'_> {
 
 fn start(shared: &Shared, model: &str, prompt: Prompt, args: &mut Args) -> Answer<u64> {
     let options = options::generate(args.json("options")?)?;
-    shared.with(|inner| {
+    shared.held(|inner| {
         let generation = inner.host.start(model, prompt, options)?;
         inner.started.push(generation);
         Ok(generation.0)

@@ -1,13 +1,13 @@
 //! The clock outside: a thread that raises a flag when the script's time is over.
 //!
 //! The script's interrupt reads only the flag. The clock is armed while the script runs and disarmed while it
-//! waits.
+//! waits; what the host does meanwhile in a call is not the script's time.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use host_plugins::pipeline::Spent;
 
@@ -53,8 +53,16 @@ impl Stop {
     }
 }
 
-/// Runs until dropped.
-pub(super) struct Clock(Arc<Face>);
+/// Runs until the last one is dropped.
+#[derive(Clone)]
+pub(super) struct Clock(Arc<Hand>);
+
+/// Ends the thread when it is dropped.
+struct Hand {
+    face: Arc<Face>,
+    /// When the whole run is over, whoever spent the time.
+    wall: Instant,
+}
 
 #[derive(Default)]
 struct Face {
@@ -65,6 +73,8 @@ struct Face {
 #[derive(Default)]
 struct State {
     deadline: Option<(Instant, Spent)>,
+    /// What the host took of the time since the clock was armed.
+    held: Duration,
     /// When the thread will look again; `None` while it sleeps until it is told.
     wakes_at: Option<Instant>,
     is_over: bool,
@@ -72,38 +82,61 @@ struct State {
 
 impl Clock {
     /// Starts the thread.
-    pub(super) fn start(stop: Stop) -> io::Result<Self> {
+    pub(super) fn start(stop: Stop, wall: Instant) -> io::Result<Self> {
         let face = Arc::new(Face::default());
         let of_thread = Arc::clone(&face);
         thread::Builder::new().name("lua-clock".to_owned()).spawn(move || of_thread.run(&stop))?;
-        Ok(Clock(face))
+        Ok(Clock(Arc::new(Hand { face, wall })))
     }
 
     /// From now on the script runs, at most until `deadline`.
     pub(super) fn arm(&self, deadline: Instant, spent: Spent) {
-        let mut state = self.0.state();
-        state.deadline = Some((deadline, spent));
-        if state.wakes_at.is_none_or(|at| at > deadline) {
-            self.0.changed.notify_one();
-        }
+        let mut state = self.0.face.state();
+        state.held = Duration::ZERO;
+        self.0.face.set(&mut state, deadline, spent);
     }
 
-    /// The script waits. The thread is let sleep.
-    pub(super) fn disarm(&self) {
-        self.0.state().deadline = None;
+    /// The script waits. The thread is let sleep. Gives what the host took of the time since [`Clock::arm`].
+    pub(super) fn disarm(&self) -> Duration {
+        let mut state = self.0.face.state();
+        state.deadline = None;
+        std::mem::take(&mut state.held)
+    }
+
+    /// Lets the host work for the script: its deadline moves by as long as that takes, though not beyond the run's.
+    pub(super) fn hold<T>(&self, act: impl FnOnce() -> T) -> T {
+        let (armed, since) = (self.0.face.state().deadline.take(), Instant::now());
+        let given = act();
+        if let Some((deadline, spent)) = armed {
+            let took = since.elapsed();
+            let mut state = self.0.face.state();
+            state.held += took;
+            let moved = deadline + took;
+            let (deadline, spent) =
+                if moved < self.0.wall { (moved, spent) } else { (self.0.wall, Spent::Wall) };
+            self.0.face.set(&mut state, deadline, spent);
+        }
+        given
     }
 }
 
-impl Drop for Clock {
+impl Drop for Hand {
     fn drop(&mut self) {
-        self.0.state().is_over = true;
-        self.0.changed.notify_one();
+        self.face.state().is_over = true;
+        self.face.changed.notify_one();
     }
 }
 
 impl Face {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn set(&self, state: &mut State, deadline: Instant, spent: Spent) {
+        state.deadline = Some((deadline, spent));
+        if state.wakes_at.is_none_or(|at| at > deadline) {
+            self.changed.notify_one();
+        }
     }
 
     fn run(&self, stop: &Stop) {

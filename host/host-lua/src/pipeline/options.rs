@@ -1,7 +1,8 @@
 //! The arguments of pipeline calls, read strictly from their JSON form.
 
 use host_core::Report;
-use host_plugins::pipeline::{GenerateOptions, Item, Prompt, SessionForm, Turn};
+use host_plugins::pipeline::{GenerateOptions, Item, Prompt, SessionForm, SessionOptions, Turn};
+use host_sampling::{GrammarSpec, Whitespace};
 use serde_json::{Map, Value};
 
 /// What a call may refuse.
@@ -67,19 +68,32 @@ pub(super) fn item(value: Value) -> Answer<Item> {
     }
 }
 
-/// `{ form = "chat" | "text" }`, chat where nothing is given.
-pub(super) fn form(value: Value) -> Answer<SessionForm> {
+/// `{ form = "chat" | "text", policy = {…} }`, chat where nothing is given.
+pub(super) fn session(value: Value) -> Answer<SessionOptions> {
     let mut object = table("options", value)?;
     let form = object.remove("form");
-    only(&object, "session", &["form"])?;
-    match form.as_ref().map(|form| form.as_str()) {
-        None | Some(Some("chat")) => Ok(SessionForm::Chat),
-        Some(Some("text")) => Ok(SessionForm::Text),
-        Some(_) => Err(refused("form", "\"chat\" or \"text\"", &form.unwrap_or_default())),
-    }
+    let policy = policy(&mut object)?;
+    only(&object, "session", &["form", "policy"])?;
+    let form = match form.as_ref().map(|form| form.as_str()) {
+        None | Some(Some("chat")) => SessionForm::Chat,
+        Some(Some("text")) => SessionForm::Text,
+        Some(_) => return Err(refused("form", "\"chat\" or \"text\"", &form.unwrap_or_default())),
+    };
+    Ok(SessionOptions { form, policy })
 }
 
-const GENERATE: [&str; 6] = ["max_tokens", "seed", "stop", "sampling", "chain", "on_text"];
+const GENERATE: [&str; 10] = [
+    "max_tokens",
+    "seed",
+    "stop",
+    "sampling",
+    "chain",
+    "policy",
+    "json_schema",
+    "regex",
+    "grammar",
+    "on_text",
+];
 
 /// The options of a generation.
 pub(super) fn generate(value: Value) -> Answer<GenerateOptions> {
@@ -95,12 +109,47 @@ pub(super) fn generate(value: Value) -> Answer<GenerateOptions> {
         Some(value) => table("sampling", value)?,
     };
     let chain = object.remove("chain");
+    let policy = policy(&mut object)?;
+    let constraint = constraint(&mut object)?;
     only(&object, "generate", &GENERATE)?;
     if chain.is_some() && !sampling.is_empty() {
         let message = "`sampling` and `chain` are given, expected one of them";
         return Err(Report::new("pipeline.argument", message));
     }
-    Ok(GenerateOptions { max_tokens, seed, stop, sampling, chain })
+    Ok(GenerateOptions { max_tokens, seed, stop, sampling, chain, policy, constraint })
+}
+
+/// A policy as a profile writes it; the host reads it.
+fn policy(object: &mut Map<String, Value>) -> Answer<Option<Map<String, Value>>> {
+    match object.remove("policy") {
+        None => Ok(None),
+        Some(Value::Object(policy)) => Ok(Some(policy)),
+        Some(other) => {
+            Err(refused("policy", "a table { plugin = ID, version = RANGE, params = {…} }", &other))
+        }
+    }
+}
+
+/// One of `json_schema`, `regex` and `grammar`.
+fn constraint(object: &mut Map<String, Value>) -> Answer<Option<GrammarSpec>> {
+    let given =
+        ["json_schema", "regex", "grammar"].map(|name| object.remove(name).map(|value| (name, value)));
+    let mut given = given.into_iter().flatten();
+    let Some((name, value)) = given.next() else { return Ok(None) };
+    if let Some((other, _)) = given.next() {
+        let message = format!("`{name}` and `{other}` are given, expected one of them");
+        return Err(Report::new("pipeline.argument", message));
+    }
+    let whitespace = Whitespace::None;
+    Ok(Some(match (name, value) {
+        ("json_schema", Value::String(schema)) => GrammarSpec::JsonSchema { schema, whitespace },
+        ("json_schema", value @ Value::Object(_)) => {
+            GrammarSpec::JsonSchema { schema: value.to_string(), whitespace }
+        }
+        ("json_schema", other) => return Err(refused(name, "a table, or a schema's text", &other)),
+        ("regex", value) => GrammarSpec::Regex(text(name, value)?),
+        (_, value) => GrammarSpec::Lark(text(name, value)?),
+    }))
 }
 
 fn strings(value: Value) -> Answer<Vec<String>> {

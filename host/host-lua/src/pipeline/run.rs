@@ -13,7 +13,7 @@ use host_plugins::pipeline::{
 };
 use mlua::{IntoLuaMulti, Lua, MultiValue, Table, Thread, Value};
 
-use super::clock::Clock;
+use super::clock::{Clock, Stop};
 use super::fault::{failure, is_memory, is_memory_error, script_error};
 use super::shared::{Inner, Shared};
 use super::state::{self, State};
@@ -23,6 +23,8 @@ use super::{PipelineOutcome, PipelineRun, calls, json};
 const LOOK: Duration = Duration::from_millis(20);
 /// How long cancelled generations may take to end.
 const FAREWELL: Duration = Duration::from_secs(10);
+/// A year.
+const FOREVER: Duration = Duration::from_secs(365 * 24 * 60 * 60);
 /// The task that runs `main`.
 const MAIN: u64 = 0;
 
@@ -30,7 +32,6 @@ const MAIN: u64 = 0;
 pub(super) struct Run {
     shared: Shared,
     state: State,
-    clock: Clock,
     started: Instant,
     in_lua: Duration,
     tasks: BTreeMap<u64, Task>,
@@ -60,6 +61,11 @@ struct Generation {
     end: Option<Result<Generated, Report>>,
 }
 
+/// A bound on time; one that no run reaches is cut to what the clock can count.
+fn millis(ms: u64) -> Duration {
+    Duration::from_millis(ms).min(FOREVER)
+}
+
 fn runtime(error: impl ToString) -> PipelineError {
     PipelineError::Runtime { message: error.to_string() }
 }
@@ -80,18 +86,19 @@ impl Run {
             started: Vec::new(),
             sessions: Default::default(),
         };
-        let shared = Shared::new(source, budget, cancel, inner);
+        let (started, stop) = (Instant::now(), Stop::default());
+        let wall = started + millis(budget.wall_ms);
+        let clock = Clock::start(stop.clone(), wall).map_err(runtime)?;
+        let shared = Shared::new(source, budget, (stop, clock), cancel, inner);
         let first_error = |error: mlua::Error| {
             if is_memory_error(&error) { shared.spent(Spent::Memory) } else { runtime(error) }
         };
         let state = state::fresh(&shared).map_err(first_error)?;
         let (thread, values) = first_task(&state, &shared, &args).map_err(first_error)?;
-        let clock = Clock::start(shared.stop.clone()).map_err(runtime)?;
         let mut run = Run {
             shared,
             state,
-            clock,
-            started: Instant::now(),
+            started,
             in_lua: Duration::ZERO,
             tasks: BTreeMap::new(),
             ready: VecDeque::new(),
@@ -141,11 +148,11 @@ impl Run {
     }
 
     fn wall_left(&self) -> Duration {
-        Duration::from_millis(self.shared.budget.wall_ms).saturating_sub(self.started.elapsed())
+        millis(self.shared.budget.wall_ms).saturating_sub(self.started.elapsed())
     }
 
     fn lua_left(&self) -> Duration {
-        Duration::from_millis(self.shared.budget.lua_ms).saturating_sub(self.in_lua)
+        millis(self.shared.budget.lua_ms).saturating_sub(self.in_lua)
     }
 
     fn add(&mut self, id: u64, thread: Thread, values: MultiValue) {
@@ -167,7 +174,7 @@ impl Run {
 
     /// The bound on time that is reached first.
     fn deadline(&self) -> (Duration, Spent) {
-        let burst = Duration::from_millis(self.shared.budget.burst_ms);
+        let burst = millis(self.shared.budget.burst_ms);
         let bounds = [(burst, Spent::Burst), (self.lua_left(), Spent::Lua), (self.wall_left(), Spent::Wall)];
         bounds.into_iter().min_by_key(|(left, _)| *left).expect("there are three")
     }
@@ -177,10 +184,10 @@ impl Run {
         let thread = self.tasks[&id].thread.clone();
         let (left, spent) = self.deadline();
         let entered = Instant::now();
-        self.clock.arm(entered + left, spent);
+        self.shared.clock.arm(entered + left, spent);
         let given = thread.resume::<MultiValue>(values);
-        self.clock.disarm();
-        self.in_lua += entered.elapsed();
+        let held = self.shared.clock.disarm();
+        self.in_lua += entered.elapsed().saturating_sub(held);
         self.check()?;
         if self.lua_left().is_zero() {
             return Err(self.shared.spent(Spent::Lua));

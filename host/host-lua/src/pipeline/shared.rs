@@ -9,7 +9,7 @@ use host_plugins::pipeline::{
 };
 use mlua::{MultiValue, Result, Thread};
 
-use super::clock::Stop;
+use super::clock::{Clock, Stop};
 use super::fault::Over;
 
 /// The first fault of a run, and what to read for whether there is one.
@@ -18,6 +18,7 @@ pub(super) struct Shared {
     pub(super) source: Arc<PipelineSource>,
     pub(super) budget: PipelineBudget,
     pub(super) stop: Stop,
+    pub(super) clock: Clock,
     cancel: Arc<AtomicBool>,
     inner: Arc<Mutex<Inner>>,
 }
@@ -43,10 +44,16 @@ impl Shared {
     pub(super) fn new(
         source: Arc<PipelineSource>,
         budget: PipelineBudget,
+        (stop, clock): (Stop, Clock),
         cancel: Arc<AtomicBool>,
         inner: Inner,
     ) -> Self {
-        Shared { source, budget, stop: Stop::default(), cancel, inner: Arc::new(Mutex::new(inner)) }
+        Shared { source, budget, stop, clock, cancel, inner: Arc::new(Mutex::new(inner)) }
+    }
+
+    /// As [`with`](Shared::with), while the host works for the script: that time is not the script's.
+    pub(super) fn held<T>(&self, act: impl FnOnce(&mut Inner) -> T) -> T {
+        self.clock.hold(|| self.with(act))
     }
 
     /// Looks at or changes what is shared. Lua is never called meanwhile.

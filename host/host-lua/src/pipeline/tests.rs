@@ -13,7 +13,7 @@ use std::time::Duration;
 use host_core::{FinishReason, Report, Reported};
 use host_plugins::pipeline::{
     GenerateOptions, Generated, GenerationKey, Item, PipelineBudget, PipelineError, PipelineHost,
-    PipelineSource, Progress, Prompt, Script, SessionForm, SessionKey, Turn,
+    PipelineSource, Progress, Prompt, Script, SessionForm, SessionKey, SessionOptions, Turn,
 };
 
 use super::{LuaPipeline, PipelineOutcome, PipelineRun};
@@ -24,6 +24,7 @@ struct Seen {
     /// The generations that each step advanced together.
     steps: Vec<Vec<u64>>,
     options: Vec<GenerateOptions>,
+    session_options: Vec<SessionOptions>,
     cancelled: BTreeSet<u64>,
     open_sessions: BTreeSet<u64>,
     emitted: String,
@@ -66,7 +67,11 @@ impl PipelineHost for EchoHost {
         vec!["echo".to_owned(), "echo.gguf".to_owned()]
     }
 
+    /// Takes its time for `slow`.
     fn count_tokens(&self, _: &str, text: &str) -> Result<usize, Report> {
+        if text == "slow" {
+            thread::sleep(Duration::from_millis(150));
+        }
         Ok(text.split_whitespace().count())
     }
 
@@ -74,8 +79,9 @@ impl PipelineHost for EchoHost {
         Ok(turns.iter().map(|turn| format!("<{}>{}", turn.role, turn.content)).collect())
     }
 
-    fn open_session(&mut self, _: &str, _: SessionForm) -> Result<SessionKey, Report> {
+    fn open_session(&mut self, _: &str, options: SessionOptions) -> Result<SessionKey, Report> {
         self.n_made += 1;
+        self.seen(|seen| seen.session_options.push(options));
         let key = SessionKey(self.n_made);
         self.sessions.insert(key, Vec::new());
         self.seen(|seen| seen.open_sessions.insert(key.0));
@@ -99,7 +105,7 @@ impl PipelineHost for EchoHost {
 
     fn fork(&mut self, session: SessionKey) -> Result<SessionKey, Report> {
         let held = self.sessions.get(&session).cloned().ok_or_else(Self::closed)?;
-        let fork = self.open_session("", SessionForm::Chat)?;
+        let fork = self.open_session("", SessionOptions { form: SessionForm::Chat, policy: None })?;
         self.sessions.insert(fork, held);
         Ok(fork)
     }

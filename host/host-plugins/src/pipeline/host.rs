@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use host_core::{FinishReason, Report};
+use host_sampling::GrammarSpec;
 use serde_json::{Map, Value};
 
 /// A session's number within one run.
@@ -42,6 +43,16 @@ pub enum SessionForm {
     Text,
 }
 
+/// How a session begins.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionOptions {
+    /// What it is made of.
+    pub form: SessionForm,
+    /// The policy of its generations, as a profile writes it, in place of the profile's. It goes on from generation to
+    /// generation, is forked with the session, and forgets what is trimmed.
+    pub policy: Option<Map<String, Value>>,
+}
+
 /// What is appended to a session; its kind is that of the session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Item {
@@ -64,6 +75,10 @@ pub struct GenerateOptions {
     pub sampling: Map<String, Value>,
     /// A whole sampling chain, as a profile writes it, in place of all settings.
     pub chain: Option<Value>,
+    /// A sampling policy for this generation alone, as a profile writes it, in place of the session's or the profile's.
+    pub policy: Option<Map<String, Value>>,
+    /// What the text must be.
+    pub constraint: Option<GrammarSpec>,
 }
 
 /// What a generation gave.
@@ -116,8 +131,8 @@ pub trait PipelineHost: Send {
     /// Begins an empty session.
     ///
     /// # Errors
-    /// A host that cannot serve it.
-    fn open_session(&mut self, model: &str, form: SessionForm) -> Result<SessionKey, Report>;
+    /// A host that cannot serve it, a policy that is not there as named.
+    fn open_session(&mut self, model: &str, options: SessionOptions) -> Result<SessionKey, Report>;
 
     /// Adds to what the session holds.
     ///
@@ -128,13 +143,13 @@ pub trait PipelineHost: Send {
     /// Forgets the last `n` messages of a chat, or the last `n` tokens of a text.
     ///
     /// # Errors
-    /// More than the session holds, a busy or closed session.
+    /// More than the session holds, a policy that cannot forget, a busy or closed session.
     fn trim(&mut self, session: SessionKey, n: usize) -> Result<(), Report>;
 
     /// A second session that holds the same and goes its own way; what was computed is shared or copied.
     ///
     /// # Errors
-    /// No room for it, a busy or closed session.
+    /// No room for it, a policy that cannot be forked, a busy or closed session.
     fn fork(&mut self, session: SessionKey) -> Result<SessionKey, Report>;
 
     /// How much a session holds: messages of a chat, tokens of a text.
@@ -152,7 +167,7 @@ pub trait PipelineHost: Send {
     /// Starts a generation.
     ///
     /// # Errors
-    /// A prompt or an option that does not fit, a busy or closed session.
+    /// A prompt or an option that does not fit, a policy that is not there as named, a busy or closed session.
     fn start(
         &mut self,
         model: &str,

@@ -12,7 +12,7 @@ pub use budget::PipelineBudget;
 pub use error::{PipelineError, Spent};
 pub use host::{
     GenerateOptions, Generated, GenerationKey, Item, PipelineHost, Progress, Prompt, SessionForm, SessionKey,
-    Turn,
+    SessionOptions, Turn,
 };
 pub use source::{PipelineSource, Script};
 

@@ -97,6 +97,12 @@ impl Faults {
         match &compose.quant {
             Quant::Named(name) => self.name(&["compose", "quant"], name),
             Quant::Scheme(id) => self.name(&["compose", "quant", "scheme"], id),
+            Quant::Plugin(wanted) => {
+                self.name(&["compose", "quant", "plugin"], &wanted.plugin);
+                if let Some(runtime) = &wanted.runtime {
+                    self.name(&["compose", "quant", "runtime"], runtime);
+                }
+            }
         }
         self.name(&["compose", "loop"], &compose.loop_);
         self.name(&["compose", "device"], &compose.device);

@@ -5,6 +5,7 @@
 
 mod check;
 mod predicate;
+mod quant;
 mod sampling;
 mod values;
 
@@ -18,9 +19,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
+pub use quant::{Quant, QuantRef};
 pub use sampling::{PolicyRef, SamplingDefaults, SamplingTable};
 pub(crate) use sampling::{flat_values, line};
-pub use values::{Bytes, ContextTokens, KvDtype, Names, Quant, Sha256Digest, Threads};
+pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
 
 /// The schema version that this build reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -74,8 +76,8 @@ pub struct Compose {
     pub graph: PluginRef,
     /// How the checkpoint may be stored: `safetensors`, `gguf`, or a list.
     pub loader: Names,
-    /// What becomes of the weights: `as-published` keeps them as they are, `{ scheme = "uniform-4bit" }`
-    /// quantises them as the rules of that name say while they are loaded.
+    /// What becomes of the weights: `as-published` keeps them as they are. Rules, `{ scheme = "uniform-4bit" }`, or
+    /// a plugin, `{ plugin = "quant-uniform", … }`, quantise them while they are loaded.
     pub quant: Quant,
     /// The decoding loop.
     #[serde(rename = "loop")]

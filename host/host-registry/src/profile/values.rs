@@ -315,61 +315,6 @@ impl<'de> Deserialize<'de> for KvDtype {
     }
 }
 
-/// What becomes of the weights: a name such as `"as-published"`, or `{ scheme = "uniform-4bit" }`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Quant {
-    /// A way that the host itself has: `as-published`.
-    Named(String),
-    /// Quantisation rules by name.
-    Scheme(String),
-}
-
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct SchemeTable {
-    scheme: String,
-}
-
-impl fmt::Display for Quant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Quant::Named(name) | Quant::Scheme(name) => f.write_str(name),
-        }
-    }
-}
-
-impl Serialize for Quant {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Quant::Named(name) => name.serialize(serializer),
-            Quant::Scheme(scheme) => SchemeTable { scheme: scheme.clone() }.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Quant {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct QuantVisitor;
-        impl<'de> Visitor<'de> for QuantVisitor {
-            type Value = Quant;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("\"as-published\" or { scheme = NAME }")
-            }
-
-            fn visit_str<E: de::Error>(self, name: &str) -> Result<Quant, E> {
-                Ok(Quant::Named(name.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Quant, A::Error> {
-                let SchemeTable { scheme } = SchemeTable::deserialize(MapAccessDeserializer::new(map))?;
-                Ok(Quant::Scheme(scheme))
-            }
-        }
-        deserializer.deserialize_any(QuantVisitor)
-    }
-}
-
 /// A SHA-256 digest, 64 hexadecimal digits, with or without `sha256:` before them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Sha256Digest([u8; 32]);

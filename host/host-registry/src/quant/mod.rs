@@ -25,6 +25,6 @@ mod values;
 mod tests;
 
 pub use fault::RulesFault;
-pub use rules::{Measured, QuantRule, QuantRules, measured_text};
+pub use rules::{Measured, QuantRule, QuantRules, rules_text};
 pub use set::QuantSet;
 pub use values::{LayerRange, Roles, SchemeText};

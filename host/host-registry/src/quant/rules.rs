@@ -187,7 +187,7 @@ impl QuantProfile for QuantRules {
 }
 
 /// A file of rules, as [`QuantRules::parse`] reads it; each line of `notes` becomes a comment at its head.
-pub fn measured_text(id: &str, about: &str, notes: &[String], rules: &[QuantRule]) -> String {
+pub fn rules_text(id: &str, about: &str, notes: &[String], rules: &[QuantRule]) -> String {
     let mut text: String = notes.iter().map(|note| format!("# {note}\n")).collect();
     let quoted = |text: &str| toml::Value::from(text).to_string();
     text.push_str(&format!("schema = 1\nid = {}\nabout = {}\n", quoted(id), quoted(about)));

@@ -149,7 +149,7 @@ fn measured_rules_are_read_back() {
         measured: Some(Measured { bits: 3, kl: 0.012_5 }),
     };
     let written = [rule("*", Scheme::Affine { bits: 5, group_size: 32 }), rule("a \"b\"", Scheme::Mxfp4)];
-    let text = measured_text("m", "about", &["a note".to_owned()], &written);
+    let text = rules_text("m", "about", &["a note".to_owned()], &written);
     let read =
         QuantRules::parse("m.toml", &text).unwrap_or_else(|error| panic!("{text}\n{}", error.report()));
     assert_eq!(read.rules().cloned().collect::<Vec<_>>(), written);

@@ -10,8 +10,8 @@ use serde_json::{Map, Value, json};
 use super::{FILE, PROFILE};
 use crate::{
     Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, ProfileSet, Quant, SamplingDefaults, SamplingTable, Serve, Sha256Digest,
-    Source, Threads,
+    PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults, SamplingTable, Serve,
+    Sha256Digest, Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -78,22 +78,29 @@ fn digest() -> impl Strategy<Value = Sha256Digest> {
 fn compose() -> impl Strategy<Value = Compose> {
     let version =
         prop_oneof![Just("^0.1"), Just("=1.2.3"), Just(">=1.0, <2.0"), Just("*"), Just("~0.3.1-rc.1")];
-    let graph = (name(), version, prop::option::of(name()), prop::option::of(digest())).prop_map(
-        |(plugin, version, runtime, digest)| PluginRef {
+    let graph = (name(), version, prop::option::of(name()), prop::option::of(digest()))
+        .prop_map(|(plugin, version, runtime, digest)| PluginRef {
             plugin,
             version: version.parse().expect("a range"),
             runtime,
             digest,
-        },
-    );
+        })
+        .boxed();
+    let plugin =
+        (graph.clone(), prop::collection::vec((name(), any::<i32>()), 0..3)).prop_map(|(named, params)| {
+            let PluginRef { plugin, version, runtime, digest } = named;
+            let params = params.into_iter().map(|(key, value)| (key, value.into())).collect();
+            Quant::Plugin(Box::new(QuantRef { plugin, version, runtime, digest, params }))
+        });
+    let quant = prop_oneof![name().prop_map(Quant::Named), name().prop_map(Quant::Scheme), plugin];
     let loader =
         prop::collection::btree_set(name(), 1..4).prop_map(|names| Names(names.into_iter().collect()));
     let numeric = prop_oneof![Just(Numeric::Exact), Just(Numeric::Fast)];
-    (graph, loader, name(), name(), name(), numeric).prop_map(
+    (graph, loader, quant, name(), name(), numeric).prop_map(
         |(graph, loader, quant, loop_, device, numeric)| Compose {
             graph,
             loader,
-            quant: if quant.len() % 2 == 0 { Quant::Named(quant) } else { Quant::Scheme(quant) },
+            quant,
             loop_,
             device,
             numeric,

@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{config, host, model, plugin, profile, registry, table};
 use crate::{
-    Bytes, Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, PolicyRef, Refusal, Registry,
-    Sha256Digest, Threads,
+    Bytes, Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, PolicyRef, Quantisation,
+    Refusal, Registry, Sha256Digest, Threads,
 };
 
 fn resolve(edits: &[(&str, &str)], parts: Parts, overrides: &Overrides) -> Result<Composition, Refusal> {
@@ -72,6 +72,48 @@ fn a_policy_of_another_kind_or_none_at_all_is_refused() {
     let flag = Overrides { policy: Some(wanted), ..none };
     let report = code(host(), "[sampling]", &flag);
     assert_eq!((report.code, report.place), ("registry.plugin-kind", None));
+}
+
+const QUANT: &str = "{ plugin = \"narrow\", version = \"^1.0\", params = { bits = 4 } }";
+
+#[test]
+fn a_quantisation_plugin_is_resolved_like_the_graph_plugin() {
+    let mut parts = host();
+    parts.plugins.push(PluginFacts { kind: Kind::QuantProfile, ..plugin("narrow", "1.1.0") });
+    let composition = resolve(&[("\"as-published\"", QUANT)], parts.clone(), &Overrides::default()).unwrap();
+    let Some(Quantisation::Plugin { plugin, params }) = composition.quantisation() else {
+        panic!("{:?}", composition.quantisation())
+    };
+    assert_eq!((plugin.title().as_str(), &json!(params)), ("narrow 1.1.0 (wasm)", &json!({ "bits": 4 })));
+    assert_eq!(composition.quant(), "narrow");
+    let text = composition.canonical_text();
+    assert!(text.contains("\nquant plugin \"narrow\" 1.1.0 wasm "), "{text}");
+    assert!(text.contains("\ncompose.quant \"narrow ^1.0 {\\\"bits\\\":4}\"\n"), "{text}");
+    let wider = QUANT.replace("bits = 4", "bits = 8");
+    let wider = resolve(&[("\"as-published\"", &wider)], parts, &Overrides::default()).unwrap();
+    assert_ne!(wider.hash(), composition.hash(), "the params are part of the composition");
+}
+
+#[test]
+fn a_quantisation_plugin_that_is_not_there_as_named_is_refused_at_its_key() {
+    let with = |kind, version: &str| {
+        let mut parts = host();
+        parts.plugins.push(PluginFacts { kind, ..plugin("narrow", version) });
+        parts
+    };
+    let pinned = QUANT.replace("params", "runtime = \"lua\", params");
+    for (parts, quant, code) in [
+        (host(), QUANT, "registry.plugin-missing"),
+        (with(Kind::SamplingPolicy, "1.1.0"), QUANT, "registry.plugin-kind"),
+        (with(Kind::QuantProfile, "2.0.0"), QUANT, "registry.plugin-version"),
+        (with(Kind::QuantProfile, "1.1.0"), pinned.as_str(), "registry.plugin-runtime"),
+    ] {
+        let refusal = resolve(&[("\"as-published\"", quant)], parts, &Overrides::default()).unwrap_err();
+        let report = refusal.report();
+        assert_eq!(report.code, code, "{report}");
+        let place = report.place.expect("the profile is to blame");
+        assert!(place.excerpt.is_some_and(|line| line.contains("narrow")), "{code}");
+    }
 }
 
 #[test]

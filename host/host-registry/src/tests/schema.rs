@@ -1,6 +1,6 @@
 //! Every way in which one file can fail to be a profile.
 
-use host_core::Sampler;
+use host_core::{Reported, Sampler};
 
 use super::{FILE, PROFILE, edited, table};
 use crate::{LoadedProfile, ProfileError, ProfileSet};
@@ -60,6 +60,26 @@ fn a_text_that_does_not_fit_the_schema_is_refused_at_its_place() {
     let empty = ("empty file".to_owned(), refused(""));
     let binary = ("control characters".to_owned(), refused("\u{0}\u{1}"));
     snapshot!(table(reports.chain([empty, binary])));
+}
+
+#[test]
+fn a_quantisation_is_a_name_rules_or_a_plugin_and_nothing_between() {
+    for (quant, code, part) in [
+        ("{ scheme = \"a\", plugin = \"b\" }", "profile.type", "`plugin` beside `scheme`"),
+        ("{ scheme = \"a\", params = {} }", "profile.type", "`params` beside `scheme`"),
+        ("{ plugin = \"b\" }", "profile.missing-key", "version"),
+        ("{ params = { bits = 4 } }", "profile.type", "without `scheme` and `plugin`"),
+        ("{}", "profile.type", "without `scheme` and `plugin`"),
+        ("{ plugin = \"b\", version = \"latest\" }", "profile.type", "latest"),
+        ("{ plugin = \"b\", version = \"1\", bits = 4 }", "profile.unknown-key", "bits"),
+        ("{ plugin = \"B\", version = \"1\" }", "profile.value", "compose.quant.plugin"),
+        ("4", "profile.type", "4"),
+    ] {
+        let report = refused(&edited(&[("\"as-published\"", quant)]))[0].report();
+        assert_eq!(report.code, code, "{quant}: {report}");
+        assert!(report.to_string().contains(part), "{quant}: {report}");
+        assert!(report.place.is_some_and(|place| place.line.is_some()), "{quant}");
+    }
 }
 
 #[test]

@@ -134,7 +134,8 @@ fn own_ticks(stat: &str) -> Option<u64> {
     fields.get(11..15)?.iter().map(|field| field.parse::<u64>().ok()).sum()
 }
 
-fn wait_for_quiet() {
+/// Returns once others have left the machine alone for a moment, or after a minute.
+pub(super) fn wait_for_quiet() {
     let start = Instant::now();
     while start.elapsed() < WAIT_AT_MOST {
         let Some(before) = Load::now() else { return };

@@ -1,4 +1,4 @@
-//! Measures how much each group of tensors matters, and makes rules from that.
+//! Measures how much each group of tensors matters, and makes rules or a plugin's params from that.
 //!
 //! The model runs over a text as it is, then once for each group with that group alone quantised; the mean
 //! Kullback-Leibler divergence of the next-token distributions is the group's sensitivity.
@@ -7,13 +7,15 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 
+use host_core::Report;
 use host_core::quant::{Role, Scheme, TensorFacts};
 use host_device::{CompileOptions, Executable, LogitsFor, TokenRun};
 use host_registry::{
-    Composition, LayerRange, Measured, QuantRule, QuantRules, Roles, SchemeText, measured_text,
+    Composition, LayerRange, Measured, QuantRule, QuantRules, Roles, SchemeText, rules_text,
 };
+use host_weights::Checkpoint;
 use indicatif::ProgressBar;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::assign::{Group, assign};
 use super::{affine, refused};
@@ -61,12 +63,6 @@ impl Settings {
     }
 }
 
-/// Rules, and what is told of them.
-pub(super) struct Measurement {
-    pub(super) rules: QuantRules,
-    pub(super) summary: Value,
-}
-
 /// Tensors that get one width.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Key {
@@ -86,27 +82,39 @@ impl Key {
         low.check(tensor).is_ok().then_some(Key { layer: tensor.layer, roles })
     }
 
-    fn name(&self) -> String {
-        let part = match self.roles.as_slice() {
+    fn part(&self) -> &'static str {
+        match self.roles.as_slice() {
             [role] => role.name(),
             roles if roles == ATTENTION => "attention",
             _ => "mlp",
-        };
+        }
+    }
+
+    fn name(&self) -> String {
+        let part = self.part();
         self.layer.map_or(part.to_owned(), |layer| format!("layer {layer} {part}"))
     }
 }
 
-/// Measures every group and makes the rules.
+/// What was measured of one checkpoint.
+pub(super) struct Sensitivities {
+    facts: Vec<TensorFacts>,
+    members: BTreeMap<Key, Vec<usize>>,
+    /// Of each of `members`.
+    groups: Vec<Group>,
+}
+
+/// Measures every group.
 ///
 /// # Errors
-/// A text that is too short, a budget that is too small, and all that can go wrong with running the model.
+/// A text that is too short, and all that can go wrong with running the model.
 pub(super) fn measure(
     host: &Host,
     located: &Located,
     composition: &Composition,
     published: Described,
     settings: &Settings,
-) -> Result<(Described, Measurement), Failure> {
+) -> Result<(Described, Sensitivities), Failure> {
     let tokens = calibration_tokens(located, &published, settings)?;
     let facts = published.tensor_facts();
     let mut members: BTreeMap<Key, Vec<usize>> = BTreeMap::new();
@@ -140,8 +148,7 @@ pub(super) fn measure(
     }
     bar.finish_and_clear();
     checkpoint = checkpoint.quantised(&vec![Scheme::Keep; facts.len()])?;
-    let rules = rules(&checkpoint, &facts, &members, &groups, settings)?;
-    Ok((Described { checkpoint, graph }, rules))
+    Ok((Described { checkpoint, graph }, Sensitivities { facts, members, groups }))
 }
 
 /// A line for those who see no bar.
@@ -216,72 +223,129 @@ fn log_softmax(row: &mut [f32]) {
     row.iter_mut().for_each(|logit| *logit -= log_sum);
 }
 
-fn rules(
-    checkpoint: &host_weights::Checkpoint,
-    facts: &[TensorFacts],
-    members: &BTreeMap<Key, Vec<usize>>,
-    groups: &[Group],
-    settings: &Settings,
-) -> Result<Measurement, Failure> {
-    let weights: usize = facts.iter().map(TensorFacts::elements).sum();
-    let is_member = |at: &usize| members.values().any(|tensors| tensors.contains(at));
-    let kept: u64 = checkpoint
-        .catalogue()
-        .iter()
-        .enumerate()
-        .filter(|(at, _)| !is_member(at))
-        .map(|(_, info)| info.bytes)
-        .sum();
-    // Scale and bias of a group have the dtype of the tensor's numbers; a wider one counts where they differ.
-    let dtypes = members.values().flatten().map(|at| facts[*at].dtype.size_bytes());
-    let value_bits = 16.0 * dtypes.max().unwrap_or(4) as f64 / settings.group_size as f64;
-    let budget = settings.budget_bits * weights as f64 / 8.0 - kept as f64;
-    let widths = assign(groups, settings.low_bits, value_bits, budget).ok_or_else(|| {
-        let all: u64 = groups.iter().map(|group| group.weights).sum();
-        let least = kept as f64 + all as f64 * (f64::from(settings.low_bits) + value_bits) / 8.0;
-        let least = least * 8.0 / weights as f64;
-        refused(
-            "--budget-bits-per-weight",
-            "what the narrowest widths need, or lower --low-bits",
-            format!("{}, but all groups at {} bits need {least:.3}", settings.budget_bits, settings.low_bits),
-        )
-    })?;
-    // A tensor of a measured role that cannot take the scheme is kept by name, before its role's rule comes.
-    let keep = SchemeText(Scheme::Keep);
-    let kept_rule =
-        |match_: String| QuantRule { match_, role: None, layers: None, scheme: keep, measured: None };
-    let is_measured = |tensor: &TensorFacts| members.keys().any(|key| key.roles.contains(&tensor.role));
-    let mut made: Vec<_> = (0..facts.len())
-        .filter(|at| !is_member(at) && is_measured(&facts[*at]))
-        .map(|at| kept_rule(facts[at].name.clone()))
-        .collect();
-    let n_kept_by_name = made.len();
-    let mut told = Vec::new();
-    for ((key, group), bits) in members.keys().zip(groups).zip(widths) {
-        told.push(json!({ "group": key.name(), "kl": group.kl, "bits": bits, "weights": group.weights }));
-        made.push(QuantRule {
-            match_: "*.weight".to_owned(),
-            role: Some(Roles(key.roles.clone())),
-            layers: key.layer.map(LayerRange::one),
-            scheme: SchemeText(affine(bits.into(), settings.group_size)?),
-            measured: Some(Measured { bits: settings.low_bits.into(), kl: group.kl }),
-        });
+impl Sensitivities {
+    /// For `--json`, with the bits that each group gets by these schemes; null for a scheme that is not affine.
+    pub(super) fn summary(&self, settings: &Settings, schemes: &[Scheme]) -> Value {
+        let told = |((key, tensors), group): ((&Key, &Vec<usize>), &Group)| {
+            let bits = match schemes[tensors[0]] {
+                Scheme::Affine { bits, .. } => Some(bits),
+                _ => None,
+            };
+            json!({ "group": key.name(), "kl": group.kl, "bits": bits, "weights": group.weights })
+        };
+        let groups: Vec<Value> = self.members.iter().zip(&self.groups).map(told).collect();
+        json!({ "tokens": settings.n_tokens, "groups": groups })
     }
-    if facts.len() > n_kept_by_name + members.values().map(Vec::len).sum::<usize>() {
-        made.push(kept_rule("*".to_owned()));
+
+    /// What a quantisation plugin is told beside its own params: the budget, the widths that were measured, and each
+    /// group's divergence, `attention` and `mlp` by layer. A layer without such a group has 0 there.
+    ///
+    /// # Errors
+    /// A part that belongs to layers in some tensors and to none in others.
+    pub(super) fn params(&self, settings: &Settings) -> Result<Map<String, Value>, Failure> {
+        let mut kl = Map::new();
+        for (key, group) in self.members.keys().zip(&self.groups) {
+            let Some(layer) = key.layer else {
+                kl.insert(key.part().to_owned(), json!(group.kl));
+                continue;
+            };
+            let Value::Array(by_layer) = kl.entry(key.part()).or_insert_with(|| json!([])) else {
+                let message = format!("some `{}` tensors belong to a layer and others to none", key.part());
+                return Err(Report::new("quant.layers-unclear", message)
+                    .mend("measure without --plugin")
+                    .into());
+            };
+            by_layer.resize(by_layer.len().max(layer + 1), json!(0.0));
+            by_layer[layer] = json!(group.kl);
+        }
+        let pairs = [
+            ("budget_bits_per_weight", json!(settings.budget_bits)),
+            ("bits", json!(settings.low_bits)),
+            ("group_size", json!(settings.group_size)),
+            ("kl", Value::Object(kl)),
+        ];
+        Ok(pairs.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
     }
-    let about =
-        format!("Mixed precision within {} bits a weight, by measured divergence", settings.budget_bits);
-    let notes = [
-        format!(
-            "Measured over {} tokens of {}, each group alone at {}.",
-            settings.n_tokens,
-            settings.text.display(),
-            settings.low
-        ),
-        "kl: mean Kullback-Leibler divergence of the next-token distribution, in nats a token.".to_owned(),
-    ];
-    let text = measured_text("measured", &about, &notes, &made);
-    let rules = QuantRules::parse("measured rules", &text)?;
-    Ok(Measurement { rules, summary: json!({ "tokens": settings.n_tokens, "groups": told }) })
+
+    /// How the figures were made, for people.
+    pub(super) fn notes(&self, settings: &Settings) -> [String; 2] {
+        [
+            format!(
+                "Measured over {} tokens of {}, each group alone at {}.",
+                settings.n_tokens,
+                settings.text.display(),
+                settings.low
+            ),
+            "kl: mean Kullback-Leibler divergence of the next-token distribution, in nats a token."
+                .to_owned(),
+        ]
+    }
+
+    /// Rules within the budget.
+    ///
+    /// # Errors
+    /// A budget that is too small.
+    pub(super) fn rules(&self, checkpoint: &Checkpoint, settings: &Settings) -> Result<QuantRules, Failure> {
+        let widths = self.widths(checkpoint, settings)?;
+        let mut made: Vec<_> = self.kept_by_name().map(|name| kept(name.to_owned())).collect();
+        let n_kept_by_name = made.len();
+        for ((key, group), bits) in self.members.keys().zip(&self.groups).zip(widths) {
+            made.push(QuantRule {
+                match_: "*.weight".to_owned(),
+                role: Some(Roles(key.roles.clone())),
+                layers: key.layer.map(LayerRange::one),
+                scheme: SchemeText(affine(bits.into(), settings.group_size)?),
+                measured: Some(Measured { bits: settings.low_bits.into(), kl: group.kl }),
+            });
+        }
+        if self.facts.len() > n_kept_by_name + self.members.values().map(Vec::len).sum::<usize>() {
+            made.push(kept("*".to_owned()));
+        }
+        let about =
+            format!("Mixed precision within {} bits a weight, by measured divergence", settings.budget_bits);
+        let text = rules_text("measured", &about, &self.notes(settings), &made);
+        Ok(QuantRules::parse("measured rules", &text)?)
+    }
+
+    /// A width for each group.
+    fn widths(&self, checkpoint: &Checkpoint, settings: &Settings) -> Result<Vec<u8>, Failure> {
+        let weights: usize = self.facts.iter().map(TensorFacts::elements).sum();
+        let kept = checkpoint.catalogue().iter().enumerate().filter(|(at, _)| !self.is_member(*at));
+        let kept: u64 = kept.map(|(_, info)| info.bytes).sum();
+        // Scale and bias of a group have the dtype of the tensor's numbers; a wider one counts where they differ.
+        let dtypes = self.members.values().flatten().map(|at| self.facts[*at].dtype.size_bytes());
+        let value_bits = 16.0 * dtypes.max().unwrap_or(4) as f64 / settings.group_size as f64;
+        let budget = settings.budget_bits * weights as f64 / 8.0 - kept as f64;
+        assign(&self.groups, settings.low_bits, value_bits, budget).ok_or_else(|| {
+            let all: u64 = self.groups.iter().map(|group| group.weights).sum();
+            let least = kept as f64 + all as f64 * (f64::from(settings.low_bits) + value_bits) / 8.0;
+            let least = least * 8.0 / weights as f64;
+            refused(
+                "--budget-bits-per-weight",
+                "what the narrowest widths need, or lower --low-bits",
+                format!(
+                    "{}, but all groups at {} bits need {least:.3}",
+                    settings.budget_bits, settings.low_bits
+                ),
+            )
+        })
+    }
+
+    fn is_member(&self, at: usize) -> bool {
+        self.members.values().any(|tensors| tensors.contains(&at))
+    }
+
+    /// Tensors of a measured role that cannot take the scheme: kept by name, before their role's rule comes.
+    fn kept_by_name(&self) -> impl Iterator<Item = &str> {
+        let is_measured =
+            |tensor: &TensorFacts| self.members.keys().any(|key| key.roles.contains(&tensor.role));
+        let facts = self.facts.iter().enumerate();
+        let kept = facts.filter(move |(at, tensor)| !self.is_member(*at) && is_measured(tensor));
+        kept.map(|(_, tensor)| tensor.name.as_str())
+    }
+}
+
+/// The rule that keeps what a glob matches.
+pub(super) fn kept(match_: String) -> QuantRule {
+    QuantRule { match_, role: None, layers: None, scheme: SchemeText(Scheme::Keep), measured: None }
 }

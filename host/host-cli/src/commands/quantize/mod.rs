@@ -1,17 +1,19 @@
-//! `tenon quantize`: a model with quantised weights, by rules that are given or made by measuring.
+//! `tenon quantize`: a model with quantised weights, by rules, by a plugin, or by measuring.
 
 mod assign;
 mod measure;
+mod planned;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use host_core::Numeric;
-use host_core::quant::Scheme;
+use host_core::quant::{Scheme, plan_schemes};
 use host_registry::{Overrides, QuantRules, QuantSet};
 use host_weights::{Checkpoint, Encoding};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use self::planned::Planned;
 use super::{print, print_json};
 use crate::args::{FolderArgs, ModelArgs, QuantizeArgs};
 use crate::error::{CliError, Failure};
@@ -23,26 +25,58 @@ use crate::open::{decide, describe_published, locate, resolve, source_of};
 /// The file of a written folder that holds the rules.
 const RULES_FILE: &str = "quantization.toml";
 
+/// Where the schemes come from.
+enum How<'a> {
+    Rules(Arc<QuantRules>),
+    Measured(measure::Settings),
+    Plugin(Planned<'a>),
+}
+
+impl<'a> How<'a> {
+    /// # Errors
+    /// Rules or a plugin that are not there, and flags outside their ranges.
+    fn of(host: &'a Host, args: &QuantizeArgs) -> Result<How<'a>, Failure> {
+        let settings = args.measure.is_some().then(|| measure::Settings::of(args)).transpose()?;
+        Ok(match (&args.quant, &args.plugin, settings) {
+            (Some(named), _, _) => How::Rules(rules_of(host, named)?),
+            (None, Some(id), settings) => How::Plugin(Planned::of(host, id, args, settings)?),
+            (None, None, Some(settings)) => How::Measured(settings),
+            (None, None, None) => unreachable!("the command line asks for one of them"),
+        })
+    }
+}
+
+/// The rules that were applied, and what else is told of them.
+struct Applied {
+    rules: Arc<QuantRules>,
+    /// Keys of the object of `--json`.
+    told: Map<String, Value>,
+}
+
 pub(crate) fn run(folders: &FolderArgs, args: &QuantizeArgs) -> Result<Exit, Failure> {
     check_free(&args.out)?;
     let host = Host::load(folders)?;
-    let given = args.quant.as_deref().map(|named| rules_of(&host, named)).transpose()?;
+    let how = How::of(&host, args)?;
     let model = ModelArgs { model: Some(args.model.clone()), profile: args.profile.clone() };
     let located = locate(&host.store, &host.profiles, &source_of(&host.profiles, &model)?)?;
     let decision = decide(&host, &located, args.profile.as_deref())?;
     let composition = resolve(&host, &located, &decision, &overrides(args))?;
     let published = describe_published(&host, &located, &composition)?;
-    let (published, rules, measured) = match given {
-        Some(rules) => (published, rules, Value::Null),
-        None => {
-            let settings = measure::Settings::of(args)?;
-            let (published, result) = measure::measure(&host, &located, &composition, published, &settings)?;
-            (published, Arc::new(result.rules), result.summary)
+    let (published, applied) = match how {
+        How::Rules(rules) => (published, Applied { rules, told: Map::new() }),
+        How::Measured(settings) => {
+            let (published, found) = measure::measure(&host, &located, &composition, published, &settings)?;
+            let rules = Arc::new(found.rules(&published.checkpoint, &settings)?);
+            let schemes = plan_schemes(&*rules, &published.tensor_facts())?;
+            let told = Map::from_iter([("measured".to_owned(), found.summary(&settings, &schemes))]);
+            (published, Applied { rules, told })
         }
+        How::Plugin(planned) => planned.plan(&host, &located, &composition, published)?,
     };
-    let quantised = published.quantised(&*rules)?;
-    write_folder(&quantised.checkpoint, &located.model.path, &args.out, &[(RULES_FILE, rules.text())])?;
-    tell(args, &rules, &quantised.checkpoint, measured)
+    let quantised = published.quantised(&*applied.rules)?;
+    let files = [(RULES_FILE, applied.rules.text())];
+    write_folder(&quantised.checkpoint, &located.model.path, &args.out, &files)?;
+    tell(args, applied, &quantised.checkpoint)
 }
 
 /// The rules of a file, where that is what the name looks like, else the shipped ones of that name.
@@ -76,12 +110,8 @@ fn bits_per_weight(checkpoint: &Checkpoint) -> f64 {
     checkpoint.catalogue().bytes() as f64 * 8.0 / weights as f64
 }
 
-fn tell(
-    args: &QuantizeArgs,
-    rules: &QuantRules,
-    checkpoint: &Checkpoint,
-    measured: Value,
-) -> Result<Exit, Failure> {
+fn tell(args: &QuantizeArgs, applied: Applied, checkpoint: &Checkpoint) -> Result<Exit, Failure> {
+    let Applied { rules, told } = applied;
     let catalogue = checkpoint.catalogue();
     let bits = bits_per_weight(checkpoint);
     let n_quantised = catalogue.iter().filter(|info| !matches!(info.encoding, Encoding::Dense(_))).count();
@@ -103,8 +133,8 @@ fn tell(
         "tensors": catalogue.len(),
         "quantised_tensors": n_quantised,
     });
-    if !measured.is_null() {
-        object["measured"] = measured;
+    for (key, value) in told {
+        object[key] = value;
     }
     print_json(&object)
 }

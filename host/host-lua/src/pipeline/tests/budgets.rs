@@ -110,3 +110,27 @@ fn waiting_is_no_time_in_lua() {
     let (outcome, _) = Case { budget, ..Case::default() }.run(&script);
     assert_eq!(outcome.expect("it only waits").value, "done");
 }
+
+#[test]
+fn what_the_host_does_in_a_call_is_no_time_in_lua() {
+    let budget = PipelineBudget { burst_ms: 100, lua_ms: 140, ..roomy() };
+    let calls = "for i = 1, 3 do model():count_tokens('slow') end";
+    let (outcome, _) =
+        Case { budget, ..Case::default() }.run(&format!("function main() {calls} return 'done' end"));
+    let outcome = outcome.expect("the host takes its time");
+    assert_eq!(outcome.value, "done");
+    assert!(outcome.lua_ms < 140, "{outcome:?}");
+    // The script's own time counts on after a call, and nothing moves the end of the run.
+    let (found, _) = spent(budget, &format!("function main() {calls} while true do end end"));
+    assert_eq!(found.code, "pipeline.burst-budget");
+    let budget = PipelineBudget { wall_ms: 200, ..roomy() };
+    let (found, _) = spent(budget, "function main() while true do model():count_tokens('slow') end end");
+    assert_eq!(found.code, "pipeline.wall-budget");
+}
+
+#[test]
+fn a_bound_beyond_what_the_clock_counts_is_no_bound() {
+    let budget = PipelineBudget { burst_ms: u64::MAX, lua_ms: u64::MAX, wall_ms: u64::MAX, ..roomy() };
+    let (outcome, _) = Case { budget, ..Case::default() }.run("function main() return 'done' end");
+    assert_eq!(outcome.expect("nothing is spent").value, "done");
+}

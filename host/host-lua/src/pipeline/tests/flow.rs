@@ -1,5 +1,6 @@
 //! Generations, streams, sessions, tasks, coroutines, modules and data.
 
+use host_sampling::{GrammarSpec, Whitespace};
 use serde_json::json;
 
 use super::*;
@@ -62,6 +63,41 @@ fn options_reach_the_host_as_they_were_written() {
     assert_eq!(first.sampling["temperature"], 0.5);
     assert_eq!(seen.options[1].stop, ["!"]);
     assert_eq!(seen.options[1].chain, Some(json!([{ "sampler": "draw" }])));
+}
+
+#[test]
+fn a_policy_and_a_constraint_reach_the_host_as_they_were_written() {
+    let script = "function main()
+        local policy = { plugin = 'no-repeat', version = '^1.0', params = { ngram = 3 } }
+        local m = model()
+        m:generate('a', { policy = policy, regex = '[a-z]+' })
+        m:generate('a', { json_schema = { type = 'object', required = { 'n' }, properties = json.decode('{}') } })
+        m:generate('a', { json_schema = '{\"type\": \"integer\"}' })
+        m:generate('a', { grammar = 'start: \"x\"' })
+        m:session({ form = 'text', policy = policy })
+        m:session()
+    end";
+    let (outcome, seen) = Case::default().run(script);
+    outcome.expect("a good script");
+    let policy = json!({ "plugin": "no-repeat", "version": "^1.0", "params": { "ngram": 3 } });
+    assert_eq!(seen.options[0].policy.clone().map(serde_json::Value::Object), Some(policy.clone()));
+    let of_json = |schema: &GrammarSpec| match schema {
+        GrammarSpec::JsonSchema { schema, whitespace: Whitespace::None } => {
+            serde_json::from_str::<serde_json::Value>(schema).expect("JSON")
+        }
+        other => panic!("{other:?}"),
+    };
+    let constraints: Vec<_> =
+        seen.options.iter().map(|options| options.constraint.clone().expect("each has one")).collect();
+    assert_eq!(constraints[0], GrammarSpec::Regex("[a-z]+".to_owned()));
+    let object = json!({ "type": "object", "required": ["n"], "properties": {} });
+    assert_eq!(of_json(&constraints[1]), object);
+    assert_eq!(of_json(&constraints[2]), json!({ "type": "integer" }));
+    assert_eq!(constraints[3], GrammarSpec::Lark("start: \"x\"".to_owned()));
+    let sessions = &seen.session_options;
+    assert_eq!((sessions[0].form, sessions[1].form), (SessionForm::Text, SessionForm::Chat));
+    assert_eq!(sessions[0].policy.clone().map(serde_json::Value::Object), Some(policy));
+    assert_eq!(sessions[1].policy, None);
 }
 
 #[test]

@@ -1,0 +1,119 @@
+//! Sampling policies without a model: a step, many requests in a step, an instance, a runaway.
+
+use std::time::{Duration, Instant};
+
+use guests::measure::{Times, instance_times, step_times};
+use guests::{
+    Row, lua_package, lua_script_of, misbehave_policy_lua, misbehave_policy_wasm, numbers, pass_through_wasm,
+    sixteen_runs_wasm, wasm_package,
+};
+use host_lua::LuaPolicy;
+use host_plugins::{Budget, Grants, LogSink, PolicyInput, PolicyInstance, SamplingPolicy};
+use host_sampling::RowView;
+use host_wasm::WasmRuntime;
+
+use crate::figure::{Figure, Report};
+
+/// As wide as SmolLM2's.
+const N_VOCAB: u32 = 49_152;
+/// One percent of a token at 200 tokens a second.
+const TOKEN_SHARE_US: f64 = 50.0;
+
+/// The twin of the guest `sixteen-runs`.
+const SIXTEEN_RUNS: &str = "function open(params, vocabulary)
+    local width = vocabulary:n_vocab() // 32
+    return {
+        step = function(self, step)
+            local runs = table.create(16)
+            for i = 0, 15 do
+                runs[i + 1] = { 2 * i * width, (2 * i + 1) * width }
+            end
+            step:allow_runs(runs)
+        end,
+    }
+end";
+
+/// The twin of the guest `pass-through`.
+pub(crate) const PASS_THROUGH: &str = "function open(params, vocabulary)
+    return { step = function(self, step) end }
+end";
+
+/// A policy in both runtimes.
+pub(crate) struct Twins {
+    pub(crate) wasm: Box<dyn SamplingPolicy>,
+    pub(crate) lua: Box<dyn SamplingPolicy>,
+}
+
+impl Twins {
+    fn both(&self) -> [(&'static str, &dyn SamplingPolicy); 2] {
+        [("wasm", &*self.wasm), ("lua", &*self.lua)]
+    }
+}
+
+pub(crate) fn pass_through(runtime: &WasmRuntime) -> Twins {
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let lua = lua_script_of("sampling-policy", PASS_THROUGH);
+    Twins {
+        wasm: Box::new(runtime.open_policy(&pass_through_wasm(), budget, log.clone()).unwrap()),
+        lua: Box::new(LuaPolicy::open(&lua, budget, log).unwrap()),
+    }
+}
+
+pub(crate) fn measure(report: &mut Report) {
+    let runtime = WasmRuntime::new(None).unwrap();
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let wasm = |package| -> Box<dyn SamplingPolicy> {
+        Box::new(runtime.open_policy(&package, budget, log.clone()).unwrap())
+    };
+    let lua = |package| -> Box<dyn SamplingPolicy> {
+        Box::new(LuaPolicy::open(&package, budget, log.clone()).unwrap())
+    };
+    let runs =
+        Twins { wasm: wasm(sixteen_runs_wasm()), lua: lua(lua_script_of("sampling-policy", SIXTEEN_RUNS)) };
+    let pass_through = pass_through(&runtime);
+    let no_repeat = Twins { wasm: wasm(wasm_package("no-repeat")), lua: lua(lua_package("no-repeat-lua")) };
+
+    for (name, policy) in runs.both() {
+        let times = step_times(&mut [open(policy, "{}")], N_VOCAB, 100_000);
+        report.add(Figure::new("step, a mask of 16 runs", name, &times, &[("p50", 1.0), ("p99", 20.0)]));
+    }
+    for (name, policy) in runs.both() {
+        let mut instances: Vec<_> = (0..32).map(|_| open(policy, "{}")).collect();
+        let times = step_times(&mut instances, N_VOCAB, 10_000);
+        report.add(Figure::new("32 requests in a step, an instance each", name, &times, &[("p50", 30.0)]));
+    }
+    for (name, policy) in pass_through.both() {
+        let times = step_times(&mut [open(policy, "{}")], N_VOCAB, 100_000);
+        report.add(Figure::new("step, a pass-through", name, &times, &[("p50", TOKEN_SHARE_US)]));
+    }
+    for (title, params, twins) in [
+        ("instance for a request, sixteen-runs", "{}", &runs),
+        ("instance for a request, no-repeat", "{\"ngram\": 3}", &no_repeat),
+    ] {
+        for (name, policy) in twins.both() {
+            let times = instance_times(policy, params, N_VOCAB, 5_000);
+            report.add(Figure::new(title, name, &times, &[("p50", 25.0)]));
+        }
+    }
+    let hostile = Twins { wasm: wasm(misbehave_policy_wasm()), lua: lua(misbehave_policy_lua()) };
+    for (name, policy) in hostile.both() {
+        let times = Times::new((0..20).map(|_| runaway(policy)).collect());
+        let figure =
+            Figure::new("runaway step, beyond its budget of 50 ms", name, &times, &[("max", 10_000.0)]);
+        report.add(figure.less(budget.step.time_ms as f64 * 1e3));
+    }
+}
+
+fn open(policy: &dyn SamplingPolicy, params: &str) -> Box<dyn PolicyInstance> {
+    policy.open(params, numbers(N_VOCAB), &Grants::default()).unwrap()
+}
+
+/// How long an endless step takes to be answered with an error.
+fn runaway(policy: &dyn SamplingPolicy) -> Duration {
+    let mut instance = open(policy, "{\"do\": \"loop\"}");
+    let row = Row(vec![0.0; N_VOCAB as usize]);
+    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[1], generated: &[], seed: 1 };
+    let begun = Instant::now();
+    assert!(instance.step(&input).is_err());
+    begun.elapsed()
+}
