@@ -19,10 +19,11 @@
 #define TENON_IMPORT(interface, name) __attribute__((import_module(interface), import_name(name)))
 #define TENON_EXPORT(name) __attribute__((export_name(TENON_POLICY "#" name)))
 
-/* Contract and world, read before anything is compiled: major, minor, patch in big-endian, then the name. */
+/* Contract and world, read before anything is compiled: major, minor, patch in big-endian, then the name. A variable
+   with a section attribute would be data of the module; what is wanted is a section of its own. */
 #define TENON_SAMPLING_POLICY                                                                                     \
-    __attribute__((section(".custom_section.tenon:api"), used)) static const char tenon_api[21] = {              \
-        0, 0, 0, 2, 0, 0, 's', 'a', 'm', 'p', 'l', 'i', 'n', 'g', '-', 'p', 'o', 'l', 'i', 'c', 'y'}
+    __asm__(".section \".custom_section.tenon:api\",\"\",@\n"                                                     \
+            ".ascii \"\\000\\000\\000\\002\\000\\000sampling-policy\"\n")
 
 /* Handles: a step lives during one call; an instance is the plugin's own resource. */
 typedef int32_t tenon_step;

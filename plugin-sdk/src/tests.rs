@@ -151,5 +151,5 @@ fn the_parameters_own_theta_counts_first() {
 
 #[test]
 fn the_version_section_is_as_the_contract_tells() {
-    assert_eq!(&api_section::<17>("model-graph"), b"\0\0\0\x01\0\0model-graph");
+    assert_eq!(&api_section::<17>("model-graph"), b"\0\0\0\x02\0\0model-graph");
 }

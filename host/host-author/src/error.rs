@@ -86,7 +86,7 @@ impl Reported for AuthorError {
                 Report::new("author.case-value", text).expected(*expected)
             }
             AuthorError::Trace { message, .. } => Report::new("author.trace", text)
-                .expected("a file that `tenon plugin fuzz` or `tenon generate --record-policy` wrote")
+                .expected("a file that `tenon plugin fuzz` wrote")
                 .found(message),
             AuthorError::Build(error) => error.report(),
             AuthorError::Plugin(error) => error.report(),

@@ -9,7 +9,7 @@ mod error;
 mod target;
 
 pub use compile::{cargo, compile};
-pub use component::encode;
+pub use component::{encode, encode_for};
 pub use error::BuildError;
 pub use target::{TARGET, add_target, has_target, rustc_version};
 

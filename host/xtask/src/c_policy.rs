@@ -11,8 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use wit_component::{ComponentEncoder, StringEncoding, embed_component_metadata};
-use wit_parser::Resolve;
+use host_build::encode_for;
+use host_core::Reported;
 
 use crate::mlx::wheels::{self, Package};
 use crate::workspace::{self, Failure, Outcome, Workspace, say};
@@ -49,7 +49,9 @@ pub(crate) fn build(workspace: &Workspace) -> Outcome<PathBuf> {
     let objects = out.join("objects");
     fs::create_dir_all(&objects).map_err(|error| Failure::io("create", &objects, &error))?;
     let module = compiler.module(&source, &objects)?;
-    let component = component(workspace, module)?;
+    let contract = workspace.root.join("plugin-sdk/wit/0.2");
+    let component = encode_for(&contract, "sampling-policy", &module)
+        .map_err(|error| Failure::new(format!("the policy in C: {}", error.report())))?;
     let plugin = out.join("no-repeat-c");
     let manifest = workspace::read(&source.join("plugin.toml"))?;
     workspace::write(&plugin.join("plugin.toml"), manifest.as_bytes())?;
@@ -95,19 +97,6 @@ impl Compiler {
         workspace::run(&mut linker)?;
         fs::read(&module).map_err(|error| Failure::io("read", &module, &error))
     }
-}
-
-/// Tells a module what its world is, and makes it a component.
-fn component(workspace: &Workspace, mut module: Vec<u8>) -> Outcome<Vec<u8>> {
-    let wrong = |error: &dyn std::fmt::Display| Failure::new(format!("the policy in C: {error:#}"));
-    let mut resolve = Resolve::default();
-    let contract = workspace.root.join("plugin-sdk/wit/0.2");
-    let (package, _) = resolve.push_dir(&contract).map_err(|error| wrong(&error))?;
-    let world = resolve.select_world(&[package], Some("sampling-policy")).map_err(|error| wrong(&error))?;
-    embed_component_metadata(&mut module, &resolve, world, StringEncoding::UTF8)
-        .map_err(|error| wrong(&error))?;
-    let component = ComponentEncoder::default().validate(true).module(&module).and_then(|mut it| it.encode());
-    component.map_err(|error| wrong(&error))
 }
 
 #[cfg(unix)]

@@ -191,7 +191,10 @@ fn a_script_of_the_first_contract_has_none_of_the_second() {
         open("0.2", call).unwrap();
         let report = open("0.1", call).unwrap_err();
         assert_eq!(report.code, "policy.not-in-contract", "{report}");
-        assert_eq!(report.message, format!("plugin t 1.0.0: {name}: contract 0.1 has no such call"));
+        assert_eq!(
+            report.message,
+            format!("plugin t 1.0.0, in `open`: {name}: contract 0.1 has no such call")
+        );
         assert_eq!(report.expected.as_deref(), Some("sdk = \"0.2\" or newer"));
         assert_eq!(report.place.and_then(|place| place.line), Some(2));
     }

@@ -70,7 +70,7 @@ fn a_quantisation_is_a_name_rules_or_a_plugin_and_nothing_between() {
         ("{ plugin = \"b\" }", "profile.missing-key", "version"),
         ("{ params = { bits = 4 } }", "profile.type", "without `scheme` and `plugin`"),
         ("{}", "profile.type", "without `scheme` and `plugin`"),
-        ("{ plugin = \"b\", version = \"latest\" }", "profile.type", "latest"),
+        ("{ plugin = \"b\", version = \"latest\" }", "profile.type", "compose.quant.version"),
         ("{ plugin = \"b\", version = \"1\", bits = 4 }", "profile.unknown-key", "bits"),
         ("{ plugin = \"B\", version = \"1\" }", "profile.value", "compose.quant.plugin"),
         ("4", "profile.type", "4"),

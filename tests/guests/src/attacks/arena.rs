@@ -192,5 +192,6 @@ fn with_describe(package: &PluginPackage, deed: &str) -> Result<PluginPackage, P
     bytes[at..at + from.len()].copy_from_slice(to.as_bytes());
     let runtime = package.manifest().runtime.name();
     let manifest = manifest_of("sampling-policy", "misbehave-policy", runtime);
+    let manifest = manifest.replace("sdk = \"0.1\"", &format!("sdk = \"{}\"", package.manifest().sdk));
     PluginPackage::from_parts(&manifest, bytes, Path::new("misbehave-policy"))
 }

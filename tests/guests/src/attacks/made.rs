@@ -135,7 +135,10 @@ pub(super) fn version_9() -> Result<PluginPackage, PluginError> {
 }
 
 pub(super) fn policy_as_graph() -> Result<PluginPackage, PluginError> {
-    wasm(misbehave_policy_wasm().entry().to_vec())
+    let policy = misbehave_policy_wasm();
+    let sdk = format!("sdk = \"{}\"", policy.manifest().sdk);
+    let manifest = manifest("guest", "wasm").replace("sdk = \"0.1\"", &sdk);
+    PluginPackage::from_parts(&manifest, policy.entry().to_vec(), Path::new("guest"))
 }
 
 /// Compiled code is not text: its first byte is no beginning of a script.

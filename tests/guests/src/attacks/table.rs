@@ -838,7 +838,7 @@ fn packages() -> Vec<Attack> {
         ),
         pair(
             "another version",
-            refused(Package(version_9), "plugin.contract-version", &["contract 9.256.3"]),
+            refused(Package(version_9), "plugin.contract-version", &["model-graph 9.256.3"]),
             refused(Package(lua_version_9), "plugin.contract-version", &["9.9"]),
         ),
         pair(
