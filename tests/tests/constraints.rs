@@ -7,7 +7,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use host_core::{FinishReason, Numeric, Reported, SamplingSettings};
 use host_engine::{
@@ -154,44 +153,4 @@ fn a_refusal_is_a_whole_report() {
             case.name
         );
     }
-}
-
-/// `cargo test --release --workspace --test constraints -- --ignored --nocapture`
-#[test]
-#[ignore = "a measurement"]
-fn masks_are_quick() {
-    let Some(path) = model() else { return };
-    let model = Host::lua().open(&path, &overrides(Numeric::Fast, 128, 1, 128)).unwrap();
-    let tokenizer = model.tokenizer();
-    let table = table(&tokenizer, model.graph.n_vocab());
-    let mut times: Vec<Duration> = Vec::new();
-    for case in cases().iter().filter(|case| case.refused.is_none()) {
-        let grammar = told(compile(case, &table));
-        for walk in 0..20_u32 {
-            let mut constraint = grammar.constraint();
-            for step in 0..MAX_TOKENS as u32 {
-                let started = Instant::now();
-                let mask = told(constraint.mask());
-                times.push(started.elapsed());
-                // Some token of the mask, another in each walk.
-                let pick =
-                    host_engine::random_u32(u64::from(walk), u64::from(step), 0) as usize % mask.count();
-                told(constraint.accept(mask.iter().nth(pick).unwrap()));
-                if constraint.is_finished() {
-                    break;
-                }
-            }
-        }
-    }
-    times.sort_unstable();
-    let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_secs_f64() * 1e6;
-    println!(
-        "{} masks over {} tokens: p50 {:.1} us, p99 {:.1} us, p99.9 {:.1} us, largest {:.1} us",
-        times.len(),
-        table.n_vocab(),
-        at(0.5),
-        at(0.99),
-        at(0.999),
-        at(1.0)
-    );
 }

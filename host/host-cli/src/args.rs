@@ -534,7 +534,7 @@ then once for each group of tensors with that group alone at --low-bits. A group
 part of one layer, the embedding, or the head. The change is the mean KL divergence of the next-token distribution.
 All groups then start at --low-bits, and the one that gains most for each byte is widened (2, 3, 4, 5, 6, 8 bits)
 until the budget is spent, taking it that a bit more divides a group's divergence by four. The work is
-(2 x layers + 2) runs over the tokens: two to three minutes for a model of 135M on two cores with 128 tokens.
+(2 x layers + 2) runs over the tokens; a bar tells how far it is.
 The budget counts all bytes of the folder's tensors, scales and biases too, over all weights.
 
 With --plugin as well, what was measured goes to the plugin beside its own params, as `budget_bits_per_weight`,
