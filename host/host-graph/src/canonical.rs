@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::graph::{Graph, Node, Slot, SlotKind, Value};
 use crate::op::{Mask, Op};
+use crate::parse::VERSION_LINE;
 use crate::rope::{RopeFrequencies, RopeLayout, RopeSpec};
 
 /// SHA-256 of the canonical text.
@@ -123,7 +124,7 @@ impl Graph {
     ///
     /// Its form is versioned by the first line; equal graphs give equal texts.
     pub fn text(&self) -> String {
-        let mut text = String::from("tenon-graph 1\n");
+        let mut text = format!("{VERSION_LINE}\n");
         for (i, slot) in self.slots.iter().enumerate() {
             line(&mut text, format_args!("slot {i} layer={} {}", slot.layer, SlotText(&slot.kind)));
         }

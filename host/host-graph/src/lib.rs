@@ -12,9 +12,11 @@ mod error;
 mod graph;
 mod infer;
 mod op;
+mod parse;
 mod roles;
 mod rope;
 mod shape;
+mod text_error;
 
 pub use body::Body;
 pub use builder::{GraphBuilder, Limits};
@@ -25,6 +27,7 @@ pub use op::{Activation, BinaryOp, Mask, Op, ReduceOp, UnaryOp};
 pub use roles::{Use, use_by_name};
 pub use rope::{RopeFrequencies, RopeLayout, RopeSpec};
 pub use shape::{Dim, Shape, ValueType};
+pub use text_error::TextError;
 
 #[cfg(test)]
 mod tests;

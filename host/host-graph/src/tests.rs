@@ -10,6 +10,7 @@ mod bounds;
 mod canonical;
 mod endings;
 mod errors;
+mod parse;
 mod refused;
 mod rope;
 mod scan;
