@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use host_core::Numeric;
 use host_plugins::Right;
 use host_registry::{Bytes, Overrides, PolicyRef, Threads};
+use host_service::ModelName;
 use serde_json::{Map, Value};
 
 mod plugin;
@@ -204,6 +205,13 @@ pub(crate) struct ModelArgs {
     /// The profile [default: the one that fits the model's config.json]
     #[arg(long, short, value_name = "ID")]
     pub(crate) profile: Option<String>,
+}
+
+impl ModelArgs {
+    /// What the caller calls the model.
+    pub(crate) fn name(&self) -> ModelName<'_> {
+        ModelName { model: self.model.as_deref(), profile: self.profile.as_deref() }
+    }
 }
 
 /// How tokens are chosen, where that differs from the profile.

@@ -26,7 +26,7 @@ pub(crate) fn fail(failure: &Failure, as_json: bool) -> Exit {
             let _ = write!(io::stderr(), "{}", drawn(report, style));
         }
     }
-    failure.exit()
+    Exit::of(failure)
 }
 
 /// `{"error": REPORT}`; further reports stand under `also`.

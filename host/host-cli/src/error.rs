@@ -5,42 +5,12 @@ use std::path::PathBuf;
 
 use host_core::{Report, Reported};
 
-use crate::exit::Exit;
-
-/// Why a command ended: one report or several that can be mended in one go.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    reports: Vec<Report>,
-}
-
-impl Failure {
-    /// Several reports; the first decides the exit code.
-    pub(crate) fn several(errors: &[impl Reported]) -> Self {
-        Failure { reports: errors.iter().map(Reported::report).collect() }
-    }
-
-    pub(crate) fn reports(&self) -> &[Report] {
-        &self.reports
-    }
-
-    pub(crate) fn exit(&self) -> Exit {
-        self.reports.first().map_or(Exit::Failed, |report| Exit::of_report(report.code))
-    }
-}
-
-impl<E: Reported> From<E> for Failure {
-    fn from(error: E) -> Self {
-        Failure { reports: vec![error.report()] }
-    }
-}
+/// Why a command ended; the first report decides the exit code.
+pub(crate) use host_service::Failure;
 
 /// An error of the program itself.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
-    #[error("no model is named")]
-    NoModel,
-    #[error("the profile `{id}` names no model")]
-    NoSource { id: String },
     #[error("there is no prompt")]
     NoPrompt,
     #[error("the prompt is not UTF-8")]
@@ -61,8 +31,6 @@ pub(crate) enum CliError {
     Terminal { source: rustyline::error::ReadlineError },
     #[error("the folder of this program is not known")]
     NoProgramFolder { source: io::Error },
-    #[error("a thread ended unexpectedly while {act}")]
-    Thread { act: &'static str },
     #[error("the engine does not start")]
     Engine { source: io::Error },
     #[error("no folder of profiles has the budget of pipelines")]
@@ -75,12 +43,6 @@ impl Reported for CliError {
     fn report(&self) -> Report {
         let text = self.to_string();
         match self {
-            CliError::NoModel => Report::new("usage.no-model", text)
-                .expected("--model SOURCE, or --profile ID of a profile that names one")
-                .mend("tenon models list shows what was fetched; tenon generate --help shows the sources"),
-            CliError::NoSource { .. } => Report::new("usage.no-source", text)
-                .expected("a profile with [source], or --model SOURCE beside it")
-                .mend("name the model with --model"),
             CliError::FlagBesideChain { flag } => Report::new("usage.flag-beside-chain", text)
                 .expected("a profile with the flat keys under [sampling]")
                 .found(*flag)
@@ -112,8 +74,6 @@ impl Reported for CliError {
             CliError::NoProgramFolder { source } => Report::new("cli.program-folder", text)
                 .found(source.to_string())
                 .mend("name the folders with --plugins and --profiles"),
-            CliError::Thread { .. } => Report::new("cli.thread", text)
-                .mend("this is a fault of the program: please report it with the lines above"),
             CliError::Engine { source } => Report::new("cli.engine", text).found(source.to_string()),
             CliError::NoBudget { folders } => {
                 let shown: Vec<_> = folders.iter().map(|folder| folder.display().to_string()).collect();

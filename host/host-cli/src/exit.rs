@@ -2,6 +2,8 @@
 
 use std::process::ExitCode;
 
+use crate::error::Failure;
+
 /// How the program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
@@ -29,8 +31,13 @@ impl Exit {
         }
     }
 
+    /// What a failure ends the program with.
+    pub(crate) fn of(failure: &Failure) -> Exit {
+        failure.reports().first().map_or(Exit::Failed, |report| Exit::of_report(report.code))
+    }
+
     /// What an error with this report code ends the program with.
-    pub(crate) fn of_report(code: &str) -> Exit {
+    fn of_report(code: &str) -> Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
             ("usage" | "sampling" | "constraint", _)

@@ -1,7 +1,7 @@
 //! `tenon`: the program that wires everything together.
 //!
-//! Only here are flags parsed, errors drawn and bars shown. The order of opening a model stands in one place,
-//! [`open`]; each command is a module of its own.
+//! Only here are flags parsed, errors drawn and bars shown. The order of opening a model stands in `host-service`;
+//! each command is a module of its own.
 
 mod answer;
 mod args;
@@ -11,12 +11,10 @@ mod draw;
 mod error;
 mod exit;
 mod folders;
-mod host;
 mod interrupt;
 mod model_folder;
 mod open;
 mod pipeline_host;
-mod policy;
 mod progress;
 mod prompt;
 mod sampling;

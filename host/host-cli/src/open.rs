@@ -1,109 +1,50 @@
-//! The one way from a model's name to an engine, in the order that makes refusals cheap:
-//!
-//! ```text
-//! source ─► local path ─► config ─► profile ─► composition       no header of a weight file was read
-//!        ─► headers ─► graph built by the plugin ─► device check no weight was read
-//!        ─► tokenizer (on a second thread) and repacked weights ─► engine
-//! ```
+//! The host and its models as the command line names them, with bars while they are opened.
 
-use std::path::Path;
-use std::sync::Arc;
-use std::thread;
+use host_models::{LocalModel, ModelSource, ModelStore, Progress};
+use host_plugins::LogSink;
+use host_registry::ProfileSet;
+use host_service::{Folders, Host, Located, ModelName, OpenProgress, Opened};
 
-use host_core::quant::{self, QuantProfile};
-use host_device::MemoryPlan;
-use host_engine::{Engine, EngineOptions};
-use host_graph::{Catalogue, Graph, TensorFacts, Use, use_by_name};
-use host_models::{LocalModel, ModelSource, ModelStore, Pins};
-use host_plugins::{PluginQuant, PolicyInstance};
-use host_registry::{Composition, Decision, ModelFacts, Overrides, PluginFacts, ProfileSet, Quantisation};
-use host_text::{TextError, Tokenizer};
-use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
-use serde_json::{Map, Value};
-
-use crate::args::{ComposeArgs, ModelArgs};
-use crate::error::{CliError, Failure};
-use crate::host::Host;
-use crate::policy::{RequestPolicy, vocabulary};
+use crate::args::{ComposeArgs, FolderArgs, ModelArgs};
+use crate::error::Failure;
+use crate::folders;
 use crate::progress::{BytesProgress, FetchProgress};
 
-/// A model on disk with its configuration.
-pub(crate) struct Located {
-    pub(crate) model: LocalModel,
-    pub(crate) config: ModelConfig,
+/// Reads the folders.
+///
+/// # Errors
+/// Folders that are not there, and those of [`Host::load`].
+pub(crate) fn load_host(args: &FolderArgs) -> Result<Host, Failure> {
+    let folders = Folders { plugins: folders::plugins(args)?, profiles: folders::profiles(args)? };
+    Host::load(folders, log_to_stderr())
 }
 
-/// What is known before a weight is read.
-pub(crate) struct Described {
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) graph: Graph,
+/// All profiles.
+///
+/// # Errors
+/// A folder that is not there, and every fault of every profile.
+pub(crate) fn profiles(args: &FolderArgs) -> Result<ProfileSet, Failure> {
+    host_service::load_profiles(&folders::profiles(args)?)
 }
 
-/// A model that is ready to run.
-pub(crate) struct Opened {
-    pub(crate) composition: Composition,
-    pub(crate) tokenizer: Arc<Tokenizer>,
-    pub(crate) engine: Engine,
-    pub(crate) policy: Option<RequestPolicy>,
-}
-
-impl Opened {
-    /// The instance of the composition's policy for one request, if it names one.
-    ///
-    /// # Errors
-    /// A policy that refuses its params, or fails.
-    pub(crate) fn open_policy(&self) -> Result<Option<Box<dyn PolicyInstance>>, Failure> {
-        self.policy.as_ref().map(RequestPolicy::open).transpose()
-    }
-}
-
-/// All of it.
+/// As [`host_service::open`].
 ///
 /// # Errors
 /// The first refusal or error on the way.
 pub(crate) fn open(host: &Host, model: &ModelArgs, compose: &ComposeArgs) -> Result<Opened, Failure> {
-    let profile = model.profile.as_deref();
-    let located = locate(&host.store, &host.profiles, &source_of(&host.profiles, model)?)?;
-    let decision = decide(host, &located, profile)?;
-    let composition = resolve(host, &located, &decision, &compose.overrides())?;
-    let described = describe(host, &located, &composition)?;
-    check(host, &described, &composition)?;
-    start(host, &located, described, composition)
+    host_service::open(host, model.name(), &compose.overrides(), &mut Bars::new())
 }
 
-/// The source on the command line, else the profile's.
+/// The model of that name with its configuration, fetched where it is not here yet.
 ///
 /// # Errors
-/// Neither is there, or it is no source.
-pub(crate) fn source_of(profiles: &ProfileSet, args: &ModelArgs) -> Result<ModelSource, Failure> {
-    let text = match (&args.model, &args.profile) {
-        (Some(source), _) => source.clone(),
-        (None, Some(id)) => match &profiles.by_id(id)?.profile().source {
-            Some(source) => source.model.clone(),
-            None => return Err(CliError::NoSource { id: id.clone() }.into()),
-        },
-        (None, None) => return Err(CliError::NoModel.into()),
-    };
-    Ok(text.parse()?)
+/// No model of that name, or one that cannot be had or read.
+pub(crate) fn locate(host: &Host, name: ModelName<'_>) -> Result<Located, Failure> {
+    let source = host_service::source_of(host.profiles(), name)?;
+    host_service::locate(host.machine().store(), host.profiles(), &source, &mut FetchProgress::new())
 }
 
-/// Fetches the model where it is not here yet and reads its configuration.
-///
-/// The files of a source that a profile names must have the checksums that it pins.
-///
-/// # Errors
-/// A model that cannot be had, or whose configuration cannot be read.
-pub(crate) fn locate(
-    store: &ModelStore,
-    profiles: &ProfileSet,
-    source: &ModelSource,
-) -> Result<Located, Failure> {
-    let model = fetch(store, profiles, source)?;
-    let config = read_config(&model.path)?;
-    Ok(Located { model, config })
-}
-
-/// Fetches the model where it is not here yet.
+/// Fetches a model where it is not here yet.
 ///
 /// # Errors
 /// A model that cannot be had, or that differs from what a profile pins.
@@ -112,199 +53,35 @@ pub(crate) fn fetch(
     profiles: &ProfileSet,
     source: &ModelSource,
 ) -> Result<LocalModel, Failure> {
-    Ok(store.fetch(source, &pins(profiles, source)?, &mut FetchProgress::new())?)
+    host_service::fetch(store, profiles, source, &mut FetchProgress::new())
 }
 
-/// The checksums that profiles pin for a source.
-fn pins(profiles: &ProfileSet, source: &ModelSource) -> Result<Pins, Failure> {
-    let named = profiles.iter().filter_map(|loaded| loaded.profile().source.as_ref());
-    let of_source =
-        named.filter(|named| named.model.parse().is_ok_and(|named: ModelSource| named == *source));
-    let pairs = of_source.flat_map(|named| &named.sha256).map(|(file, digest)| (file, digest.to_string()));
-    Ok(Pins::new(pairs)?)
+/// Plugins' log lines and the ledger's notices.
+pub(crate) fn log_to_stderr() -> LogSink {
+    LogSink::new(|plugin, line| eprintln!("plugin {plugin}: {line}"))
 }
 
-/// Chooses the profile, or takes the one that was named.
-///
-/// # Errors
-/// A profile that does not exist. One that does not fit is part of the decision.
-pub(crate) fn decide(host: &Host, located: &Located, profile: Option<&str>) -> Result<Decision, Failure> {
-    let config = &located.config.json;
-    Ok(match profile {
-        Some(id) => host.profiles.match_named(id, config)?,
-        None => host.profiles.match_config(config),
-    })
+/// A bar for the fetching, then one for the weights.
+pub(crate) struct Bars {
+    fetching: FetchProgress,
+    /// Begun by the first bytes.
+    preparing: Option<BytesProgress>,
 }
 
-/// Takes every part that the profile names.
-///
-/// # Errors
-/// No profile fits, or a part is not there as named.
-pub(crate) fn resolve(
-    host: &Host,
-    located: &Located,
-    decision: &Decision,
-    overrides: &Overrides,
-) -> Result<Composition, Failure> {
-    let profile = decision.chosen().map_err(Clone::clone)?;
-    let facts = ModelFacts { config: &located.config.json, format: located.format() };
-    Ok(host.registry.resolve(profile, facts, overrides)?)
-}
-
-/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules or
-/// plugin give it.
-///
-/// # Errors
-/// A broken checkpoint, a plugin that refuses it, or rules that do not fit it.
-pub(crate) fn describe(
-    host: &Host,
-    located: &Located,
-    composition: &Composition,
-) -> Result<Described, Failure> {
-    let published = describe_published(host, located, composition)?;
-    match composition.quantisation() {
-        None => Ok(published),
-        Some(Quantisation::Rules(facts)) => published.quantised(&**host.quants.by_id(&facts.id)?),
-        Some(Quantisation::Plugin { plugin, params }) => {
-            let profile = plugin_quant(host, composition, plugin, params, &published)?;
-            published.quantised(&profile)
-        }
+impl Bars {
+    pub(crate) fn new() -> Self {
+        Bars { fetching: FetchProgress::new(), preparing: None }
     }
 }
 
-/// A quantisation plugin with what it is called with for this checkpoint.
-///
-/// # Errors
-/// A plugin whose code cannot be loaded.
-pub(crate) fn plugin_quant(
-    host: &Host,
-    composition: &Composition,
-    plugin: &PluginFacts,
-    params: &Map<String, Value>,
-    described: &Described,
-) -> Result<PluginQuant, Failure> {
-    let config = Value::Object(described.checkpoint.config().json.clone()).to_string();
-    let params = Value::Object(params.clone()).to_string();
-    Ok(PluginQuant { plugin: host.quant_plugin(plugin, composition.quarantine())?, config, params })
-}
-
-/// As [`describe`], with the weights as they were published.
-///
-/// # Errors
-/// A broken checkpoint, or a plugin that refuses it.
-pub(crate) fn describe_published(
-    host: &Host,
-    located: &Located,
-    composition: &Composition,
-) -> Result<Described, Failure> {
-    // The plugin's code loads while the headers are read.
-    let (plugin, checkpoint) = thread::scope(|scope| {
-        let plugin = scope.spawn(|| host.graph_plugin(composition));
-        let checkpoint = Checkpoint::open(&located.model.path);
-        (plugin.join(), checkpoint)
-    });
-    let plugin = plugin.map_err(|_| CliError::Thread { act: "loading the plugin" })??;
-    let checkpoint = checkpoint?;
-    composition.check_config(&checkpoint.config().json)?;
-    let config = Value::Object(checkpoint.config().json.clone()).to_string();
-    let graph = plugin.build(&config, catalogue(&checkpoint))?;
-    Ok(Described { checkpoint, graph })
-}
-
-/// Has the device look at graph and options.
-///
-/// # Errors
-/// Something that the device lacks, or a memory plan beyond its limit.
-pub(crate) fn check(
-    host: &Host,
-    described: &Described,
-    composition: &Composition,
-) -> Result<MemoryPlan, Failure> {
-    let catalogue = described.checkpoint.catalogue();
-    Ok(composition.check_graph(host.device(composition), |device, options| {
-        device.check(&described.graph, catalogue, options)
-    })?)
-}
-
-/// Builds the tokenizer while the device repacks the weights.
-fn start(
-    host: &Host,
-    located: &Located,
-    described: Described,
-    composition: Composition,
-) -> Result<Opened, Failure> {
-    let Described { checkpoint, graph } = described;
-    let options = composition.options();
-    let device = host.device(&composition);
-    let (tokenizer, executable) = thread::scope(|scope| {
-        let tokenizer = scope.spawn(|| tokenizer(&located.model.path, &checkpoint));
-        let mut progress = BytesProgress::new("preparing weights");
-        let executable =
-            device.compile(&graph, &checkpoint, options, &mut |done, total| progress.set(done, total));
-        (tokenizer.join(), executable)
-    });
-    let tokenizer = tokenizer.map_err(|_| CliError::Thread { act: "building the tokenizer" })??;
-    let engine_options =
-        EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
-    let engine = Engine::new(executable?, engine_options);
-    let tokenizer = Arc::new(tokenizer);
-    let vocabulary = vocabulary(&tokenizer, engine.executable().n_vocab());
-    let rules = composition.quarantine();
-    let policy = composition.policy().map(|policy| RequestPolicy::of(host, policy, rules, vocabulary));
-    let policy = policy.transpose()?;
-    Ok(Opened { composition, tokenizer, engine, policy })
-}
-
-/// The tokenizer of a model: from the GGUF file's vocabulary, or from the folder's files.
-///
-/// # Errors
-/// A tokenizer that cannot be built exactly.
-pub(crate) fn tokenizer(path: &Path, checkpoint: &Checkpoint) -> Result<Tokenizer, TextError> {
-    match checkpoint.vocabulary() {
-        Some(vocabulary) => Tokenizer::from_vocabulary(vocabulary),
-        None => Tokenizer::from_folder(path),
-    }
-}
-
-/// What a plugin may know of the tensors.
-fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
-    let facts = checkpoint.catalogue().iter().map(|info| {
-        let is_dense = matches!(info.encoding, Encoding::Dense(_));
-        (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
-    });
-    facts.collect()
-}
-
-impl Described {
-    /// What a quantisation profile may know of each tensor, in the catalogue's order.
-    pub(crate) fn tensor_facts(&self) -> Vec<quant::TensorFacts> {
-        let uses = self.graph.uses();
-        let facts = self.checkpoint.catalogue().iter().map(|info| {
-            let Use { role, layer } =
-                uses.get(info.name.as_str()).copied().unwrap_or_else(|| use_by_name(&info.name));
-            let (name, shape) = (info.name.clone(), info.shape.clone());
-            quant::TensorFacts { name, shape, dtype: info.number_dtype(), role, layer }
-        });
-        facts.collect()
+impl OpenProgress for Bars {
+    fn fetching(&mut self) -> &mut dyn Progress {
+        &mut self.fetching
     }
 
-    /// The same with each tensor in the scheme that the profile gives it.
-    ///
-    /// # Errors
-    /// The profile's refusal, or a tensor that cannot take its scheme.
-    pub(crate) fn quantised(self, profile: &dyn QuantProfile) -> Result<Described, Failure> {
-        let schemes = quant::plan_schemes(profile, &self.tensor_facts())?;
-        let Described { checkpoint, graph } = self;
-        Ok(Described { checkpoint: checkpoint.quantised(&schemes)?, graph })
-    }
-}
-
-impl Located {
-    /// How the checkpoint is stored, as profiles name it.
-    pub(crate) fn format(&self) -> &'static str {
-        match self.config.origin {
-            ConfigOrigin::ConfigJson(_) => "safetensors",
-            ConfigOrigin::GgufMetadata(_) => "gguf",
-        }
+    fn preparing(&mut self, done_bytes: u64, total_bytes: u64) {
+        self.preparing
+            .get_or_insert_with(|| BytesProgress::new("preparing weights"))
+            .set(done_bytes, total_bytes);
     }
 }

@@ -16,13 +16,12 @@ use host_plugins::pipeline::{
 };
 use host_plugins::{PluginError, PluginName, PolicyInstance, PolicyVocabulary};
 use host_registry::{Composition, PolicyRef};
+use host_service::{Host, RequestPolicy, vocabulary};
 use host_text::{Detokenizer, Message, StopMatcher, Tokenizer};
 use serde_json::{Map, Value};
 
 use crate::args::SamplingArgs;
 use crate::error::Failure;
-use crate::host::Host;
-use crate::policy::{RequestPolicy, vocabulary};
 use crate::prompt::{chat_ids, chat_text, raw_ids};
 use crate::sampling;
 
@@ -125,7 +124,7 @@ impl EngineHost {
             let wanted: PolicyRef = serde_json::from_value(named)
                 .map_err(|error| refused("pipeline.argument", format!("`policy` does not fit: {error}")))?;
             let host = &self.model.host;
-            let policy = host.registry.policy(&wanted).map_err(|(_, fault)| fault.report())?;
+            let policy = host.registry().policy(&wanted).map_err(|(_, fault)| fault.report())?;
             let policy = RequestPolicy::of(
                 host,
                 &policy,

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use host_core::SamplingSettings;
 use host_device::{MemoryPlan, process_peak_bytes};
 use host_engine::{Engine, Event, Outcome, Request};
+use host_service::Opened;
 use serde::Serialize;
 use serde_json::json;
 
@@ -14,9 +15,8 @@ use super::{print, print_json};
 use crate::args::{BenchArgs, FolderArgs};
 use crate::error::{CliError, Failure};
 use crate::exit::Exit;
-use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::open::{Opened, open};
+use crate::open::{load_host, open};
 
 /// The prompt whose first token is timed.
 const SHORT_PROMPT: usize = 20;
@@ -54,7 +54,7 @@ struct Decode {
 
 pub(crate) fn run(folders: &FolderArgs, args: &BenchArgs, started: Instant) -> Result<Exit, Failure> {
     Interrupt::watch()?;
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let Opened { composition, mut engine, .. } = open(&host, &args.model, &args.compose)?;
     let opened = started.elapsed();
     let options = composition.options();

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use host_core::FinishReason;
 use host_engine::{CancelFlag, Engine, Request, SessionId};
 use host_registry::Composition;
+use host_service::{Host, Opened, RequestPolicy};
 use host_text::{Message, Tokenizer};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -19,10 +20,8 @@ use crate::args::{ChatArgs, FolderArgs};
 use crate::draw::{Style, drawn};
 use crate::error::{CliError, Failure};
 use crate::exit::Exit;
-use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::open::{Opened, open};
-use crate::policy::RequestPolicy;
+use crate::open::{load_host, open};
 use crate::prompt::{chat_ids, conversation};
 use crate::sampling;
 
@@ -40,7 +39,7 @@ Ctrl-C ends an answer. A line that ends with \\ goes on in the next.";
 
 pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let Opened { composition, tokenizer, mut engine, policy } = open(&host, &args.model, &args.compose)?;
     // Refused now, not after the first message.
     tokenizer.chat_template()?;
@@ -252,7 +251,7 @@ fn editor(history: &Path) -> Result<DefaultEditor, CliError> {
 }
 
 fn history_file(host: &Host) -> PathBuf {
-    host.settings.cache.join("chat-history")
+    host.machine().cache().join("chat-history")
 }
 
 fn keep_history(editor: &mut DefaultEditor, history: &Path) {

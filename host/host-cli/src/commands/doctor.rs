@@ -6,6 +6,7 @@ use std::process::Command;
 use host_core::Reported as _;
 use host_device::Device;
 use host_plugins::PluginFolder;
+use host_service::{Host, n_threads};
 use serde::Serialize;
 use serde_json::json;
 
@@ -15,7 +16,7 @@ use crate::args::{DoctorArgs, FolderArgs};
 use crate::draw::{Style, drawn};
 use crate::error::Failure;
 use crate::exit::Exit;
-use crate::host::{Host, n_threads};
+use crate::open::load_host;
 
 /// What was found.
 #[derive(Debug, Serialize)]
@@ -82,17 +83,17 @@ pub(crate) fn run(folders: &FolderArgs, args: &DoctorArgs) -> Result<Exit, Failu
     if args.metal {
         return prove_kernels();
     }
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let findings = findings(&host);
     if args.json {
-        let problems: Vec<_> = host.plugins.problems().iter().map(|problem| problem.report()).collect();
+        let problems: Vec<_> = host.plugins().problems().iter().map(|problem| problem.report()).collect();
         let mut object = json!(findings);
         object["problems"] = json!(problems);
         print_json(&object)?;
     } else {
-        print(&text(&findings, &host.plugins))?;
+        print(&text(&findings, host.plugins()))?;
     }
-    Ok(if host.plugins.problems().is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if host.plugins().problems().is_empty() { Exit::Done } else { Exit::Failed })
 }
 
 /// Runs every kernel's cases on the GPU and prints a report to paste into an issue.
@@ -134,21 +135,21 @@ fn prove_kernels() -> Result<Exit, Failure> {
 }
 
 fn findings(host: &Host) -> Findings {
-    let python = host.settings.python.clone();
+    let python = host.machine().settings().python.clone();
     let paths = |dirs: &[std::path::PathBuf]| dirs.iter().map(|dir| dir.display().to_string()).collect();
     Findings {
         version: env!("CARGO_PKG_VERSION"),
         target: format!("{} {}", std::env::consts::ARCH, std::env::consts::OS),
         threads: n_threads(),
-        devices: host.devices.iter().map(|device| DeviceLine::of(device.as_ref())).collect(),
+        devices: host.machine().devices().map(DeviceLine::of).collect(),
         absent_devices: absent_devices(),
-        plugin_folders: paths(&host.plugin_dirs),
-        plugins: plugins(&host.plugins),
-        profile_folders: paths(&host.profile_dirs),
+        plugin_folders: paths(&host.folders().plugins),
+        plugins: plugins(host.plugins()),
+        profile_folders: paths(&host.folders().profiles),
         profiles: profiles(host),
-        cache: host.settings.cache.display().to_string(),
-        free_bytes: free_bytes(&host.settings.cache),
-        n_models: host.store.list().ok().map(|listing| listing.models.len()),
+        cache: host.machine().settings().cache.display().to_string(),
+        free_bytes: free_bytes(&host.machine().settings().cache),
+        n_models: host.machine().store().list().ok().map(|listing| listing.models.len()),
         pip: tool(&python, &["-m", "pip", "--version"]),
         python: tool(&python, &["--version"]),
     }
@@ -175,7 +176,7 @@ fn profiles(host: &Host) -> Vec<ProfileLine> {
         about: loaded.profile().about.clone(),
         file: loaded.source().file().to_owned(),
     };
-    host.profiles.iter().map(line).collect()
+    host.profiles().iter().map(line).collect()
 }
 
 /// Runs a program for its version.

@@ -1,20 +1,20 @@
 //! `tenon explain`: the whole decision, up to where weights would be read.
 
 use host_registry::Explanation;
+use host_service::{Host, ModelName, check, decide, describe, resolve, source_of};
 use serde_json::json;
 
 use super::{print, print_json};
-use crate::args::{ExplainArgs, FolderArgs, ModelArgs};
+use crate::args::{ExplainArgs, FolderArgs};
 use crate::draw::{Style, drawn};
 use crate::error::Failure;
 use crate::exit::Exit;
-use crate::host::Host;
-use crate::open::{check, decide, describe, locate, resolve, source_of};
+use crate::open::{load_host, locate};
 
 pub(crate) fn run(folders: &FolderArgs, args: &ExplainArgs) -> Result<Exit, Failure> {
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let (explanation, outcome) = explain(&host, args)?;
-    let exit = outcome.as_ref().map_or_else(Failure::exit, |()| Exit::Done);
+    let exit = outcome.as_ref().map_or_else(Exit::of, |()| Exit::Done);
     show(explanation, outcome.err(), args.json)?;
     Ok(exit)
 }
@@ -24,9 +24,9 @@ pub(crate) fn run(folders: &FolderArgs, args: &ExplainArgs) -> Result<Exit, Fail
 /// # Errors
 /// A failure before there is anything to explain: no such model, no such profile.
 fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), Failure>), Failure> {
-    let model = ModelArgs { model: Some(args.model.clone()), profile: args.profile.clone() };
-    let source = source_of(&host.profiles, &model)?;
-    let located = locate(&host.store, &host.profiles, &source)?;
+    let name = ModelName { model: Some(&args.model), profile: args.profile.as_deref() };
+    let source = source_of(host.profiles(), name)?;
+    let located = locate(host, name)?;
     let decision = decide(host, &located, args.profile.as_deref())?;
     let mut explanation = Explanation::new(source.to_string(), located.format(), &decision);
     let composition = match resolve(host, &located, &decision, &args.compose.overrides()) {

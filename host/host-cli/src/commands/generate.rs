@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use host_core::FinishReason;
 use host_engine::{CancelFlag, Request, TokenLogprobs};
 use host_registry::Composition;
+use host_service::Opened;
 use host_text::Tokenizer;
 use serde_json::{Value, json};
 
@@ -17,16 +18,15 @@ use crate::constraint;
 use crate::draw::Style;
 use crate::error::Failure;
 use crate::exit::Exit;
-use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::open::{Opened, open};
+use crate::open::{load_host, open};
 use crate::prompt::{Prompt, chat_ids, conversation, raw_ids};
 use crate::sampling::{self, RequestSampling};
 
 pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
     let prompt = Prompt::of(args)?;
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let opened_model = open(&host, &args.model, &args.compose)?;
     let policy = opened_model.open_policy()?;
     let Opened { composition, tokenizer, mut engine, .. } = opened_model;

@@ -7,9 +7,8 @@ use super::print;
 use crate::args::{FolderArgs, ImportArgs};
 use crate::error::Failure;
 use crate::exit::Exit;
-use crate::host::profiles;
 use crate::model_folder::write_folder;
-use crate::open::fetch;
+use crate::open::{fetch, profiles};
 
 pub(crate) fn run(folders: &FolderArgs, args: &ImportArgs) -> Result<Exit, Failure> {
     let source: ModelSource = args.source.parse()?;

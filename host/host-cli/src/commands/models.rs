@@ -9,8 +9,7 @@ use crate::args::{FolderArgs, ModelsArgs, ModelsCommand};
 use crate::draw::{Style, drawn};
 use crate::error::Failure;
 use crate::exit::Exit;
-use crate::host::profiles;
-use crate::open::fetch;
+use crate::open::{fetch, profiles};
 
 pub(crate) fn run(folders: &FolderArgs, args: &ModelsArgs) -> Result<Exit, Failure> {
     match &args.command {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use host_engine::{CancelFlag, Driver};
 use host_lua::{LuaPipeline, PipelineOutcome, PipelineRun};
 use host_plugins::pipeline::{PipelineBudget, PipelineError, PipelineSource};
+use host_service::Opened;
 use serde_json::{Value, json};
 
 use super::{Printer, print_json};
@@ -15,9 +16,8 @@ use crate::args::{BudgetArgs, FolderArgs, RunArgs};
 use crate::error::{CliError, Failure};
 use crate::exit::Exit;
 use crate::folders;
-use crate::host::Host;
 use crate::interrupt::Interrupt;
-use crate::open::{Opened, open};
+use crate::open::{load_host, open};
 use crate::pipeline_host::{EngineHost, EngineModel};
 
 pub(crate) fn run(folders: &FolderArgs, args: &RunArgs) -> Result<Exit, Failure> {
@@ -25,7 +25,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &RunArgs) -> Result<Exit, Failure>
     let script_args = script_args(&args.args)?;
     let pipeline = LuaPipeline::open(PipelineSource::read(&args.script)?)?;
     let budget = budget(folders, &args.budget)?;
-    let host = Arc::new(Host::load(folders)?);
+    let host = Arc::new(load_host(folders)?);
     let Opened { composition, tokenizer, engine, policy } = open(&host, &args.model, &args.compose)?;
     let hash = composition.hash().to_string();
     let n_vocab = engine.executable().n_vocab();

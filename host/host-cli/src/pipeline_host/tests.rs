@@ -7,10 +7,11 @@ use std::thread;
 
 use host_lua::{LuaPipeline, PipelineOutcome, PipelineRun};
 use host_plugins::pipeline::{PipelineBudget, PipelineError, PipelineSource, Script};
+use host_service::Opened;
 
 use super::*;
 use crate::args::{ComposeArgs, FolderArgs, ModelArgs};
-use crate::open::{Opened, open};
+use crate::open::{load_host, open};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -28,7 +29,7 @@ fn model() -> impl Fn() -> EngineModel {
     fs::write(profiles.path().join("llama.toml"), llama).expect("a file");
     let folders =
         FolderArgs { plugins: vec![workspace().join("plugins")], profiles: vec![profiles.path().to_owned()] };
-    let host = Arc::new(told(Host::load(&folders)));
+    let host = Arc::new(told(load_host(&folders)));
     let source = workspace().join("tests/fixtures/tiny-mlx-q8-g64").display().to_string();
     let args = ModelArgs { model: Some(source.clone()), profile: None };
     let compose = ComposeArgs { threads: Some("1".parse().expect("a number")), ..ComposeArgs::default() };

@@ -13,6 +13,7 @@ use host_device::{CompileOptions, Executable, LogitsFor, TokenRun};
 use host_registry::{
     Composition, LayerRange, Measured, QuantRule, QuantRules, Roles, SchemeText, rules_text,
 };
+use host_service::{Described, Host, Located, tokenizer};
 use host_weights::Checkpoint;
 use indicatif::ProgressBar;
 use serde_json::{Map, Value, json};
@@ -21,8 +22,6 @@ use super::assign::{Group, assign};
 use super::{affine, refused};
 use crate::args::QuantizeArgs;
 use crate::error::{CliError, Failure};
-use crate::host::Host;
-use crate::open::{Described, Located, tokenizer};
 use crate::progress::steps_bar;
 
 /// Tokens of one step: their logits are in memory together.

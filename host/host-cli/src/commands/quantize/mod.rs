@@ -10,17 +10,17 @@ use std::sync::Arc;
 use host_core::Numeric;
 use host_core::quant::{Scheme, plan_schemes};
 use host_registry::{Overrides, QuantRules, QuantSet};
+use host_service::{Host, ModelName, decide, describe_published, resolve};
 use host_weights::{Checkpoint, Encoding};
 use serde_json::{Map, Value, json};
 
 use self::planned::Planned;
 use super::{print, print_json};
-use crate::args::{FolderArgs, ModelArgs, QuantizeArgs};
+use crate::args::{FolderArgs, QuantizeArgs};
 use crate::error::{CliError, Failure};
 use crate::exit::Exit;
-use crate::host::Host;
 use crate::model_folder::{check_free, write_folder};
-use crate::open::{decide, describe_published, locate, resolve, source_of};
+use crate::open::{load_host, locate};
 
 /// The file of a written folder that holds the rules.
 const RULES_FILE: &str = "quantization.toml";
@@ -55,10 +55,10 @@ struct Applied {
 
 pub(crate) fn run(folders: &FolderArgs, args: &QuantizeArgs) -> Result<Exit, Failure> {
     check_free(&args.out)?;
-    let host = Host::load(folders)?;
+    let host = load_host(folders)?;
     let how = How::of(&host, args)?;
-    let model = ModelArgs { model: Some(args.model.clone()), profile: args.profile.clone() };
-    let located = locate(&host.store, &host.profiles, &source_of(&host.profiles, &model)?)?;
+    let name = ModelName { model: Some(&args.model), profile: args.profile.as_deref() };
+    let located = locate(&host, name)?;
     let decision = decide(&host, &located, args.profile.as_deref())?;
     let composition = resolve(&host, &located, &decision, &overrides(args))?;
     let published = describe_published(&host, &located, &composition)?;
@@ -85,7 +85,7 @@ fn rules_of(host: &Host, named: &str) -> Result<Arc<QuantRules>, Failure> {
     if path.extension().is_some_and(|extension| extension == "toml") || path.components().count() > 1 {
         return Ok(Arc::new(QuantSet::read(path)?));
     }
-    Ok(host.quants.by_id(named)?.clone())
+    Ok(host.quants().by_id(named)?.clone())
 }
 
 /// One sequence in exact arithmetic, as long as what is measured.

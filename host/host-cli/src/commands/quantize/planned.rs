@@ -4,14 +4,13 @@ use std::sync::Arc;
 
 use host_core::quant::{Scheme, TensorFacts, plan_schemes};
 use host_registry::{Composition, PluginFacts, QuantRef, QuantRule, QuantRules, SchemeText, rules_text};
+use host_service::{Described, Host, Located, plugin_quant};
 use serde_json::{Map, Value, json};
 
 use super::measure::{self, Settings, kept};
 use super::{Applied, refused};
 use crate::args::QuantizeArgs;
 use crate::error::Failure;
-use crate::host::Host;
-use crate::open::{Described, Located, plugin_quant};
 
 /// A plugin that was found, and what is asked of it.
 pub(super) struct Planned<'a> {
@@ -32,7 +31,7 @@ impl<'a> Planned<'a> {
     ) -> Result<Self, Failure> {
         let params = args.plugin_params.clone().unwrap_or_default();
         let wanted = QuantRef::any_version(id.to_owned(), params);
-        let plugin = host.registry.quant_plugin(&wanted).map_err(|(_, fault)| fault)?;
+        let plugin = host.registry().quant_plugin(&wanted).map_err(|(_, fault)| fault)?;
         Ok(Planned { plugin, params: wanted.params, settings })
     }
 

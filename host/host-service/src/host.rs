@@ -1,0 +1,176 @@
+//! What a program can compose from: the plugins, profiles and rules of its folders, and the registry over them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use host_device::Device;
+use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
+use host_plugins::{
+    Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, Runtime,
+    SamplingPolicy,
+};
+use host_registry::{Composition, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry};
+
+use crate::failure::Failure;
+use crate::machine::Machine;
+
+/// The checkpoint formats that `host-weights` reads.
+const LOADERS: [&str; 2] = ["safetensors", "gguf"];
+/// What can become of weights.
+const QUANTS: [&str; 1] = ["as-published"];
+/// The decoding loops of `host-engine`.
+const LOOPS: [&str; 1] = ["autoregressive"];
+
+/// Where plugins and profiles lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Folders {
+    /// Each holds a folder a plugin.
+    pub plugins: Vec<PathBuf>,
+    /// Each holds profiles, and may hold quantisation rules in `quant`.
+    pub profiles: Vec<PathBuf>,
+}
+
+/// Everything that does not depend on a model.
+pub struct Host {
+    machine: Arc<Machine>,
+    folders: Folders,
+    plugins: PluginFolder,
+    profiles: ProfileSet,
+    quants: QuantSet,
+    registry: Registry,
+}
+
+impl Host {
+    /// Reads the manifests of all plugins and all profiles.
+    ///
+    /// # Errors
+    /// Folders that cannot be read, every fault of every profile, two plugins that cannot be told apart. A broken
+    /// plugin alone is no error: it is reported when a profile names it.
+    pub fn load(folders: Folders, log: LogSink) -> Result<Self, Failure> {
+        let plugins = PluginFolder::scan(&folders.plugins)?;
+        let profiles = load_profiles(&folders.profiles)?;
+        let quants = QuantSet::load(&folders.profiles).map_err(|errors| Failure::several(&errors))?;
+        let machine = Machine::new(log)?;
+        let registry = registry(&plugins, &quants, &machine)?;
+        Ok(Host { machine, folders, plugins, profiles, quants, registry })
+    }
+
+    /// What the process has whatever the folders say.
+    pub fn machine(&self) -> &Arc<Machine> {
+        &self.machine
+    }
+
+    /// Where everything was read from.
+    pub fn folders(&self) -> &Folders {
+        &self.folders
+    }
+
+    /// All plugins.
+    pub fn plugins(&self) -> &PluginFolder {
+        &self.plugins
+    }
+
+    /// All profiles.
+    pub fn profiles(&self) -> &ProfileSet {
+        &self.profiles
+    }
+
+    /// All quantisation rules.
+    pub fn quants(&self) -> &QuantSet {
+        &self.quants
+    }
+
+    /// Everything that a profile can name.
+    pub fn registry(&self) -> &Registry {
+        &self.registry
+    }
+
+    /// The device of a composition.
+    pub fn device(&self, composition: &Composition) -> &dyn Device {
+        self.machine.device(composition)
+    }
+
+    /// The plugin of a composition, ready to build.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub fn graph_plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Failure> {
+        let package = self.package(composition.graph());
+        let (budget, log) = (Budget::default(), self.machine.log());
+        let plugin: Box<dyn GraphPlugin> = match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.machine.wasm()?.open(package, budget, log)?),
+        };
+        Ok(match composition.quarantine() {
+            Some(rules) => self.machine.quarantine().graph(rules, plugin),
+            None => plugin,
+        })
+    }
+
+    /// A sampling policy of the registry, ready for requests; kept out as `rules` say.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub fn sampling_policy(
+        &self,
+        plugin: &PluginFacts,
+        rules: Option<QuarantineRules>,
+    ) -> Result<Box<dyn SamplingPolicy>, Failure> {
+        let package = self.package(plugin);
+        let (budget, log) = (Budget::default(), self.machine.log());
+        let plugin: Box<dyn SamplingPolicy> = match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.machine.wasm()?.open_policy(package, budget, log)?),
+        };
+        Ok(match rules {
+            Some(rules) => self.machine.quarantine().policy(rules, plugin),
+            None => plugin,
+        })
+    }
+
+    /// A quantisation profile of the registry, ready to plan; kept out as `rules` say.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub fn quant_plugin(
+        &self,
+        plugin: &PluginFacts,
+        rules: Option<QuarantineRules>,
+    ) -> Result<Box<dyn QuantPlugin>, Failure> {
+        let package = self.package(plugin);
+        let (budget, log) = (Budget::default(), self.machine.log());
+        let plugin: Box<dyn QuantPlugin> = match package.manifest().runtime {
+            Runtime::Lua => Box::new(LuaQuant::open(package, budget, log)?),
+            Runtime::Wasm => Box::new(self.machine.wasm()?.open_quant(package, budget, log)?),
+        };
+        Ok(match rules {
+            Some(rules) => self.machine.quarantine().quant(rules, plugin),
+            None => plugin,
+        })
+    }
+
+    fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
+        let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
+        package.expect("the registry knows no other plugins than these")
+    }
+}
+
+/// All profiles of these folders.
+///
+/// # Errors
+/// A folder that cannot be read, and every fault of every profile.
+pub fn load_profiles(folders: &[PathBuf]) -> Result<ProfileSet, Failure> {
+    ProfileSet::load(folders).map_err(|errors| Failure::several(&errors))
+}
+
+fn registry(plugins: &PluginFolder, quants: &QuantSet, machine: &Machine) -> Result<Registry, Failure> {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    Ok(Registry::new(Parts {
+        plugins: plugins.packages().map(PluginFacts::from).collect(),
+        devices: machine.device_facts(),
+        loaders: names(&LOADERS),
+        quants: names(&QUANTS),
+        schemes: quants.iter().map(|rules| QuantFacts::from(&**rules)).collect(),
+        loops: names(&LOOPS),
+    })?)
+}

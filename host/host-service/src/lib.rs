@@ -1,0 +1,32 @@
+//! From a model's name to an engine that answers: what a program has, the one way of opening a model, and the
+//! policies of its requests.
+//!
+//! ```text
+//! Machine (devices, model cache, runtimes)            lives as long as the process
+//!    └─ Host (plugins, profiles, rules, registry)     what the folders said when they were read
+//!          └─ open(host, name, overrides) ─► Opened   composition, tokenizer, engine, policy
+//! ```
+//!
+//! Nothing here draws or parses flags: a caller that wants bars brings an [`OpenProgress`], one that wants plugins'
+//! log lines a sink.
+
+mod error;
+mod failure;
+mod host;
+mod machine;
+mod open;
+mod policy;
+mod progress;
+mod vocabulary;
+
+pub use error::OpenError;
+pub use failure::Failure;
+pub use host::{Folders, Host, load_profiles};
+pub use machine::{Machine, n_threads};
+pub use open::{
+    Described, Located, ModelName, Opened, check, decide, describe, describe_published, fetch, locate, open,
+    plugin_quant, resolve, source_of, tokenizer,
+};
+pub use policy::RequestPolicy;
+pub use progress::{NoProgress, OpenProgress};
+pub use vocabulary::{token_table, vocabulary};

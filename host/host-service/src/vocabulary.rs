@@ -1,0 +1,52 @@
+//! A model's tokens as policies and constraints see them.
+
+use std::sync::{Arc, OnceLock};
+
+use host_engine::{ConstraintError, TokenTable};
+use host_plugins::PolicyVocabulary;
+use host_text::Tokenizer;
+
+/// The model's tokens as policies see them. `n_vocab` is the width of the logits.
+pub fn vocabulary(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Arc<dyn PolicyVocabulary> {
+    Arc::new(ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab, table: OnceLock::new() })
+}
+
+/// The tokenizer's tokens as bytes.
+///
+/// # Errors
+/// [`ConstraintError::Vocabulary`].
+pub fn token_table(tokenizer: &Tokenizer, n_vocab: usize) -> Result<Arc<TokenTable>, ConstraintError> {
+    let ids = 0..tokenizer.n_vocab() as u32;
+    let special: Vec<u32> = ids.clone().filter(|id| tokenizer.is_special(*id)).collect();
+    let tokens = ids.map(|id| tokenizer.token_bytes(id).unwrap_or_default()).collect();
+    TokenTable::new(n_vocab, tokens, &special, tokenizer.stop_ids())
+}
+
+struct ModelVocabulary {
+    tokenizer: Arc<Tokenizer>,
+    n_vocab: usize,
+    /// Built when the first constraint asks for it.
+    table: OnceLock<Result<Arc<TokenTable>, ConstraintError>>,
+}
+
+impl PolicyVocabulary for ModelVocabulary {
+    fn n_vocab(&self) -> u32 {
+        u32::try_from(self.n_vocab).expect("token ids have 32 bits")
+    }
+
+    fn eos_ids(&self) -> Vec<u32> {
+        self.tokenizer.stop_ids().to_vec()
+    }
+
+    fn token_bytes(&self, id: u32) -> Option<Vec<u8>> {
+        self.tokenizer.token_bytes(id)
+    }
+
+    fn encode(&self, text: &str) -> Option<Vec<u32>> {
+        self.tokenizer.encode(text, false, false).ok()
+    }
+
+    fn token_table(&self) -> Result<Arc<TokenTable>, ConstraintError> {
+        self.table.get_or_init(|| token_table(&self.tokenizer, self.n_vocab)).clone()
+    }
+}
