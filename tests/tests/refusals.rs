@@ -79,7 +79,7 @@ fn the_program_refuses_with_the_predicate_and_opens_no_weights() {
 /// The first line that does not hold of the profile that came nearest.
 fn nearest(decision: &Decision) -> String {
     match decision.chosen() {
-        Err(MatchRefusal::NoMatch { nearest }) => nearest[0].failures()[0].key.clone(),
+        Err(MatchRefusal::NoMatch { nearest, .. }) => nearest[0].failures()[0].key.clone(),
         other => panic!("{other:?}"),
     }
 }

@@ -61,6 +61,8 @@ pub enum Verdict {
     },
     /// Another was named.
     NotNamed,
+    /// It fits, and takes no part: `only_named`.
+    OnlyNamed,
 }
 
 /// Why no profile was chosen.
@@ -74,6 +76,8 @@ pub enum MatchRefusal {
     NoMatch {
         /// The profiles that come nearest, the nearest first.
         nearest: Vec<Candidate>,
+        /// Those that fit and are used only where they are named.
+        only_named: Vec<String>,
     },
     /// Several fit and none says more than every other.
     #[error("{} profiles fit this model and none is more specific than the others", .tied.len())]
@@ -98,16 +102,22 @@ pub enum MatchRefusal {
 impl ProfileSet {
     /// Chooses the profile for a configuration (`config.json`, or what a GGUF file says in its words).
     pub fn match_config(&self, config: &Map<String, Value>) -> Decision {
-        let mut candidates: Vec<Candidate> = self.iter().map(|loaded| consider(loaded, config)).collect();
+        let considered = self.iter().map(|loaded| match consider(loaded, config) {
+            fits if fits.verdict == Verdict::Chosen && loaded.profile().only_named => {
+                Candidate { verdict: Verdict::OnlyNamed, ..fits }
+            }
+            candidate => candidate,
+        });
+        let mut candidates: Vec<Candidate> = considered.collect();
         let fitting: Vec<&Arc<LoadedProfile>> = self
             .iter()
             .zip(&candidates)
-            .filter(|(_, candidate)| !matches!(candidate.verdict, Verdict::Failed { .. }))
+            .filter(|(_, candidate)| candidate.verdict == Verdict::Chosen)
             .map(|(loaded, _)| loaded)
             .collect();
         let chosen = choose(&fitting, &candidates);
         for candidate in &mut candidates {
-            if matches!(candidate.verdict, Verdict::Failed { .. }) {
+            if candidate.verdict != Verdict::Chosen {
                 continue;
             }
             candidate.verdict = match &chosen {
@@ -192,7 +202,9 @@ fn choose(
         return Err(MatchRefusal::NoProfiles);
     }
     if fitting.is_empty() {
-        return Err(MatchRefusal::NoMatch { nearest: nearest_of(candidates) });
+        let only_named = candidates.iter().filter(|candidate| candidate.verdict == Verdict::OnlyNamed);
+        let only_named = only_named.map(|candidate| candidate.id.clone()).collect();
+        return Err(MatchRefusal::NoMatch { nearest: nearest_of(candidates), only_named });
     }
     let says_more = |one: &LoadedProfile, other: &LoadedProfile| {
         let (keys, others) = (match_keys(one), match_keys(other));
@@ -222,7 +234,8 @@ fn lacking(fitting: &[&Arc<LoadedProfile>], id: &str, winner: &LoadedProfile) ->
 
 /// Those of the model's own `model_type` first, then fewest lines that fail, then most lines that hold.
 fn nearest_of(candidates: &[Candidate]) -> Vec<Candidate> {
-    let mut nearest: Vec<Candidate> = candidates.to_vec();
+    let failed = candidates.iter().filter(|candidate| !candidate.failures().is_empty());
+    let mut nearest: Vec<Candidate> = failed.cloned().collect();
     nearest.sort_by_key(|candidate| {
         let failures = candidate.failures();
         let is_of_other_type = failures.iter().any(|failed| failed.key == "model_type");
@@ -251,6 +264,7 @@ impl Candidate {
             }
             Verdict::Tied => format!("{id}: fits, and so does another"),
             Verdict::NotNamed => format!("{id}: not asked, another profile was named"),
+            Verdict::OnlyNamed => format!("{id}: fits, but is used only where it is named"),
             Verdict::Failed { failures, at } => {
                 let more = match failures.len() - 1 {
                     0 => String::new(),
@@ -270,10 +284,18 @@ impl Reported for MatchRefusal {
             MatchRefusal::NoProfiles => Report::new("profile.none", text)
                 .expected("at least one profile")
                 .mend("name a folder with profiles"),
-            MatchRefusal::NoMatch { nearest } => {
-                let report = Report::new("profile.no-match", text)
-                    .mend("write a profile for this model, or use a model that one of these fits");
-                with_first_failure(report, &nearest[0].verdict, &nearest[0].id, nearest)
+            MatchRefusal::NoMatch { nearest, only_named } => {
+                let report = Report::new("profile.no-match", text);
+                let report = match only_named.as_slice() {
+                    [] => {
+                        report.mend("write a profile for this model, or use a model that one of these fits")
+                    }
+                    ids => report.mend(format!("name one that fits with --profile: {}", ids.join(", "))),
+                };
+                match nearest.first() {
+                    Some(first) => with_first_failure(report, &first.verdict, &first.id, nearest),
+                    None => report.expected("a profile that is not `only_named`"),
+                }
             }
             MatchRefusal::Ambiguous { tied } => {
                 let ids: Vec<_> = tied.iter().map(|(id, _)| format!("`{id}`")).collect();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use host_core::{Place, Report, Reported};
 
-use crate::profile::{SCHEMA_VERSION, ValueFault};
+use crate::profile::{Conflict, SCHEMA_VERSION, ValueFault};
 use crate::source::{ProfileSource, short};
 
 /// A fault of the profile files.
@@ -106,6 +106,82 @@ pub enum ProfileError {
         /// The second.
         place: Box<Place>,
     },
+    /// The profile that is extended is not there.
+    #[error("{}: there is no profile `{id}` to extend", short(.place))]
+    BaseUnknown {
+        /// Where it is named.
+        place: Box<Place>,
+        /// Its id.
+        id: String,
+        /// The ids most like it.
+        nearest: Vec<String>,
+        /// Every other id.
+        known: Vec<String>,
+    },
+    /// A profile that extends itself, by way of others or at once.
+    #[error("{}: the profile extends itself", short(.place))]
+    BaseCycle {
+        /// Where the profile says what it extends.
+        place: Box<Place>,
+        /// The ids on the way from the profile back to one of them.
+        chain: Vec<String>,
+    },
+    /// Too many profiles above each other.
+    #[error("{}: more than {limit} profiles extend each other", short(.place))]
+    BaseDepth {
+        /// Where the profile says what it extends.
+        place: Box<Place>,
+        /// The most that may.
+        limit: usize,
+        /// The ids on the way.
+        chain: Vec<String>,
+    },
+    /// The profile that is extended has faults of its own.
+    #[error("{}: the profile `{id}` that it extends is refused", short(.place))]
+    BaseRefused {
+        /// Where it is named.
+        place: Box<Place>,
+        /// Its id.
+        id: String,
+    },
+    /// An entry of `without` that takes nothing away.
+    #[error("{}: there is no key `{key}` to do without", short(.place))]
+    WithoutIdle {
+        /// Where.
+        place: Box<Place>,
+        /// The entry.
+        key: String,
+        /// The profile that is extended; `None` where none is.
+        base: Option<String>,
+    },
+    /// A line of `[match]` that another one makes impossible.
+    #[error("{}: the line `{key}` can never hold", short(.place))]
+    MatchConflict {
+        /// The line.
+        place: Box<Place>,
+        /// Its key.
+        key: String,
+        /// The key of the other line.
+        other: String,
+        /// `file:line` of the other.
+        at: String,
+        /// What the other asks.
+        because: String,
+    },
+    /// A fallback that cannot serve.
+    #[error("{}: `{id}` is no fallback: {found}", short(.place))]
+    Fallback {
+        /// Where.
+        place: Box<Place>,
+        /// Its id.
+        id: String,
+        /// What is wrong with it.
+        found: String,
+        /// What would do.
+        expected: String,
+        /// The ids most like it.
+        nearest: Vec<String>,
+    },
     /// No profile has the id asked for.
     #[error("there is no profile `{id}`")]
     UnknownId {
@@ -126,6 +202,17 @@ impl ProfileError {
             key: fault.key.join("."),
             expected: fault.expected,
             found: fault.found,
+        }
+    }
+
+    pub(crate) fn conflict(source: &ProfileSource, conflict: Conflict) -> Self {
+        let Conflict { key, other, because } = conflict;
+        ProfileError::MatchConflict {
+            place: Box::new(source.place(&["match", &key])),
+            at: source.line_of(&["match", &other]),
+            key,
+            other,
+            because,
         }
     }
 }
@@ -181,6 +268,62 @@ impl Reported for ProfileError {
                 .found(format!("`{id}` also in {first}"))
                 .mend("rename or remove one of them")
                 .at(*place.clone()),
+            ProfileError::BaseUnknown { place, nearest, known, .. } => {
+                let mend = match nearest.as_slice() {
+                    [] => "name a profile of these folders, or remove the key".to_owned(),
+                    names => format!("did you mean `{}`?", names.join("` or `")),
+                };
+                let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
+                Report::new("profile.base-unknown", text)
+                    .expected(format!("one of: {known}"))
+                    .mend(mend)
+                    .at(*place.clone())
+            }
+            ProfileError::BaseCycle { place, chain } => Report::new("profile.base-cycle", text)
+                .expected("a base that does not lead back")
+                .found(chain.join(" extends "))
+                .mend("let one of them extend nothing")
+                .at(*place.clone()),
+            ProfileError::BaseDepth { place, limit, chain } => Report::new("profile.base-depth", text)
+                .expected(format!("at most {limit}"))
+                .found(chain.join(" extends "))
+                .mend("extend a profile nearer to the first")
+                .at(*place.clone()),
+            ProfileError::BaseRefused { place, id } => Report::new("profile.base-refused", text)
+                .expected(format!("`{id}` without faults"))
+                .mend(format!("mend `{id}`, whose own reports tell what is wrong"))
+                .at(*place.clone()),
+            ProfileError::WithoutIdle { place, base, .. } => Report::new("profile.without-idle", text)
+                .expected(match base {
+                    Some(base) => format!("a key that `{base}` has, such as `limits.memory_bytes`"),
+                    None => "`extends`, since there is nothing to do without".to_owned(),
+                })
+                .mend("remove the entry, or name the key as the base writes it")
+                .at(*place.clone()),
+            ProfileError::MatchConflict { place, key, other, at, because } => {
+                let report = Report::new("profile.match-conflict", text).at(*place.clone());
+                if key == other {
+                    return report
+                        .expected("conditions that one value can meet")
+                        .found(because)
+                        .mend("remove one of the conditions");
+                }
+                let is_of_base = at.rsplit_once(':').is_none_or(|(file, _)| file != place.file);
+                let report = report
+                    .expected("lines that can hold together")
+                    .found(format!("`{other}` must be {because} ({at})"));
+                report.mend(match is_of_base {
+                    true => format!("remove this line, or the base's by `without = [\"match.{other}\"]`"),
+                    false => "remove one of the two lines".to_owned(),
+                })
+            }
+            ProfileError::Fallback { place, expected, nearest, .. } => {
+                let mend = match nearest.as_slice() {
+                    [] => "remove it from the list, or name another profile".to_owned(),
+                    names => format!("did you mean `{}`?", names.join("` or `")),
+                };
+                Report::new("profile.fallback", text).expected(expected).mend(mend).at(*place.clone())
+            }
             ProfileError::UnknownId { nearest, known, .. } => {
                 let mend = match nearest.as_slice() {
                     [] => "name one of the profiles that are there".to_owned(),

@@ -35,10 +35,12 @@
 //! assert!(refusal.to_string().ends_with("there is no plugin `llama`"));
 //! ```
 
+mod chain;
 mod composition;
 mod decision;
 mod error;
 mod explanation;
+mod extend;
 mod nearest;
 mod overrides;
 mod profile;
@@ -68,7 +70,7 @@ pub use quant::{
 pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
 pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, QuantFacts, Registry};
 pub use resolve::ModelFacts;
-pub use set::{LoadedProfile, ProfileSet};
+pub use set::{Base, LoadedProfile, ProfileSet};
 pub use setting::{Origin, Setting};
 pub use source::ProfileSource;
 

@@ -60,6 +60,7 @@ fn in_words(expected: &str) -> &str {
         "f32" | "f64" => "a number",
         "a boolean" => "true or false",
         "a string" => "a text",
+        other if other.starts_with("struct ") => "a table",
         other => other,
     }
 }

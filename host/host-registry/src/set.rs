@@ -5,40 +5,49 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
+
+use crate::chain::{read_all, source_of};
 use crate::error::ProfileError;
 use crate::nearest::nearest;
-use crate::profile::{Profile, faults};
-use crate::schema_error;
+use crate::profile::Profile;
 use crate::source::ProfileSource;
 
 /// A profile is a page of text; a file beyond this is something else.
 const FILE_LIMIT_BYTES: u64 = 1 << 20;
 
-/// A profile with the text it was read from.
+/// A profile with the text it was read from, and those of the profiles that it extends.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoadedProfile {
     profile: Profile,
     source: ProfileSource,
+    bases: Vec<Base>,
+}
+
+/// A profile that another one extends.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Base {
+    /// Its id.
+    pub id: String,
+    /// Its file.
+    pub file: String,
 }
 
 impl LoadedProfile {
-    /// Reads one profile. `file` is named in reports.
+    pub(crate) fn new(profile: Profile, source: ProfileSource, bases: Vec<Base>) -> Self {
+        LoadedProfile { profile, source, bases }
+    }
+
+    /// Reads one profile that extends no other. `file` is named in reports.
     ///
     /// # Errors
     /// Every fault that can be told at once: one of syntax or schema, or all values that mean nothing.
     pub fn parse(file: &str, text: &str) -> Result<LoadedProfile, Vec<ProfileError>> {
-        let source = ProfileSource::parse(file, text).map_err(|fault| {
-            vec![ProfileError::Syntax { place: Box::new(fault.place), message: fault.message }]
-        })?;
-        schema_error::check_version(&source).map_err(|error| vec![error])?;
-        let profile: Profile =
-            toml::from_str(text).map_err(|error| vec![schema_error::explain(&source, &error)])?;
-        let faults: Vec<ProfileError> =
-            faults(&profile).into_iter().map(|fault| ProfileError::value(&source, fault)).collect();
-        if faults.is_empty() { Ok(LoadedProfile { profile, source }) } else { Err(faults) }
+        let source = source_of(file, text).map_err(|error| vec![error])?;
+        read_all(vec![source]).pop().expect("one text, one result")
     }
 
-    /// What the file says.
+    /// What the file says, and where it is silent, the profiles that it extends.
     pub fn profile(&self) -> &Profile {
         &self.profile
     }
@@ -51,6 +60,11 @@ impl LoadedProfile {
     /// The name it is chosen by.
     pub fn id(&self) -> &str {
         &self.profile.id
+    }
+
+    /// The profiles that it extends, the nearest first.
+    pub fn bases(&self) -> &[Base] {
+        &self.bases
     }
 }
 
@@ -101,15 +115,56 @@ impl ProfileSet {
         F: AsRef<str>,
         T: AsRef<str>,
     {
-        let mut set = ProfileSet::default();
-        let mut errors = Vec::new();
-        for (file, text) in texts {
-            match LoadedProfile::parse(file.as_ref(), text.as_ref()) {
-                Ok(loaded) => errors.extend(set.insert(loaded).err()),
-                Err(faults) => errors.extend(faults),
+        let sources: Vec<Result<ProfileSource, ProfileError>> =
+            texts.into_iter().map(|(file, text)| source_of(file.as_ref(), text.as_ref())).collect();
+        let (mut indexed, mut at_text) = (Vec::new(), Vec::new());
+        let mut errors: Vec<(usize, ProfileError)> = Vec::new();
+        for (i, source) in sources.into_iter().enumerate() {
+            match source {
+                Ok(source) => {
+                    indexed.push(source);
+                    at_text.push(i);
+                }
+                Err(error) => errors.push((i, error)),
             }
         }
+        let mut set = ProfileSet::default();
+        for (i, read) in at_text.into_iter().zip(read_all(indexed)) {
+            match read {
+                Ok(loaded) => errors.extend(set.insert(loaded).err().map(|error| (i, error))),
+                Err(faults) => errors.extend(faults.into_iter().map(|fault| (i, fault))),
+            }
+        }
+        // In the order of the texts, whatever was found first.
+        errors.sort_by_key(|(i, _)| *i);
+        let mut errors: Vec<ProfileError> = errors.into_iter().map(|(_, error)| error).collect();
+        if errors.is_empty() {
+            errors = set.iter().flat_map(|loaded| set.fallback_faults(loaded)).collect();
+        }
         if errors.is_empty() { Ok(set) } else { Err(errors) }
+    }
+
+    /// Each fallback is another profile of the set, named once.
+    fn fallback_faults(&self, loaded: &LoadedProfile) -> Vec<ProfileError> {
+        let named = &loaded.profile().fallbacks;
+        let fault = |id: &String, found: &str, expected: &str| ProfileError::Fallback {
+            place: Box::new(loaded.source().place(&["fallbacks"])),
+            id: id.clone(),
+            found: found.to_owned(),
+            expected: expected.to_owned(),
+            nearest: nearest(id, self.ids().filter(|known| known != id && *known != loaded.id())),
+        };
+        let judged = named.iter().enumerate().filter_map(|(i, id)| {
+            if id == loaded.id() {
+                return Some(fault(id, "it is the profile itself", "other profiles"));
+            }
+            if named[..i].contains(id) {
+                return Some(fault(id, "it is named twice", "each profile once"));
+            }
+            let is_there = self.by_id.contains_key(id);
+            (!is_there).then(|| fault(id, "there is no such profile", "ids of profiles that are loaded"))
+        });
+        judged.collect()
     }
 
     fn insert(&mut self, loaded: LoadedProfile) -> Result<(), ProfileError> {

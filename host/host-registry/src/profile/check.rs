@@ -199,11 +199,10 @@ impl Faults {
 
 /// What is wrong with one line of `[match]`: (expected, found).
 fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
-    let Predicate { equals, one_of, min, max, present, keys, modules, optional } = predicate;
-    let literals = equals.iter().chain(one_of.iter().flatten());
-    let asks_of_value =
-        equals.is_some() || one_of.is_some() || min.is_some() || max.is_some() || keys.is_some();
-    if let Some(value) = literals.clone().find(|value| !is_literal(value)) {
+    let Predicate { equals, one_of, min, max, contains, present, keys, modules, optional } = predicate;
+    let literals = equals.iter().chain(one_of.iter().flatten()).chain(contains.iter().flatten());
+    let asks_of_value = !literals_absent(predicate) || min.is_some() || max.is_some() || keys.is_some();
+    if let Some(value) = { literals }.find(|value| !is_literal(value)) {
         let found = if value.is_null() { "inf or nan".to_owned() } else { value.to_string() };
         return Some(("finite numbers, texts, truth values, or lists of them", found));
     }
@@ -218,6 +217,9 @@ fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
     if one_of.as_ref().is_some_and(Vec::is_empty) {
         return Some(("at least one value in `in`", "an empty list".to_owned()));
     }
+    if contains.as_ref().is_some_and(Vec::is_empty) {
+        return Some(("at least one value in `contains`", "an empty list".to_owned()));
+    }
     if keys.as_ref().is_some_and(Vec::is_empty) {
         return Some(("at least one key in `keys`", "an empty list".to_owned()));
     }
@@ -231,6 +233,10 @@ fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
         return Some(("at least one condition on the value", "without condition".to_owned()));
     }
     None
+}
+
+fn literals_absent(predicate: &Predicate) -> bool {
+    predicate.equals.is_none() && predicate.one_of.is_none() && predicate.contains.is_none()
 }
 
 /// What TOML and JSON both can say. TOML's infinities come as null, its dates as objects.

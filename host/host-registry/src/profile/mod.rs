@@ -4,6 +4,7 @@
 //! purpose ([`Option`]) and its meaning is written beside it.
 
 mod check;
+mod conflict;
 mod predicate;
 mod quant;
 mod sampling;
@@ -17,6 +18,7 @@ use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use check::{ValueFault, faults};
+pub(crate) use conflict::{Conflict, conflicts};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
 pub use quant::{Quant, QuantRef};
@@ -37,6 +39,18 @@ pub struct Profile {
     pub id: String,
     /// One line for people.
     pub about: String,
+    /// The profile whose values hold where this one is silent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub extends: Option<String>,
+    /// Keys of the base that this profile does without: `limits.memory_bytes`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+    /// Whether it is used only where it is named, and takes no part in the choice for a model.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub only_named: bool,
+    /// Profiles to try in this order where this one is refused before weights are opened; none where it is empty.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub fallbacks: Vec<String>,
     /// Where its model comes from, when it is for one model.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,

@@ -21,6 +21,7 @@ pub struct Match(pub Vec<(String, Predicate)>);
 /// | `equals = V` | equals V; numbers compare as numbers |
 /// | `in = [V, …]` | equals one of them |
 /// | `min = N`, `max = N` | is a number within |
+/// | `contains = [V, …]` | is a list that has each of them, such as `architectures` |
 /// | `present = true` or `false` | is there, or is not; `null` counts as not there |
 /// | `keys = [K, …]` | is an object without other keys |
 /// | `modules = true` | (beside `keys`) may have further keys, module paths, whose value is `false` or an object with only `keys` |
@@ -40,6 +41,9 @@ pub struct Predicate {
     /// The greatest number that holds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<f64>,
+    /// What the list must have.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub contains: Option<Vec<Value>>,
     /// Whether the key must be there or must not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub present: Option<bool>,
@@ -113,7 +117,8 @@ impl Predicate {
         let holds = self.equals.as_ref().is_none_or(|expected| same(expected, value))
             && self.one_of.as_ref().is_none_or(|any| any.iter().any(|expected| same(expected, value)))
             && self.min.is_none_or(|min| number_holds(&|number| number >= min))
-            && self.max.is_none_or(|max| number_holds(&|number| number <= max));
+            && self.max.is_none_or(|max| number_holds(&|number| number <= max))
+            && self.contains.as_ref().is_none_or(|wanted| has_each(value, wanted));
         if !holds {
             return Some(shown(value));
         }
@@ -143,8 +148,13 @@ impl Predicate {
     }
 }
 
+fn has_each(value: &Value, wanted: &[Value]) -> bool {
+    let has = |list: &Vec<Value>| wanted.iter().all(|one| list.iter().any(|held| same(one, held)));
+    value.as_array().is_some_and(has)
+}
+
 /// Equality of JSON values where 1 and 1.0 are the same.
-fn same(a: &Value, b: &Value) -> bool {
+pub(super) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
         (Value::Number(x), Value::Number(y)) => x == y || x.as_f64() == y.as_f64(),
         (Value::Array(x), Value::Array(y)) => x.len() == y.len() && x.iter().zip(y).all(|(x, y)| same(x, y)),
@@ -174,6 +184,7 @@ impl fmt::Display for Predicate {
             (None, Some(max)) => parts.push(format!("at most {max}")),
             (None, None) => {}
         }
+        parts.extend(self.contains.as_ref().map(|values| format!("a list with {}", list(values))));
         if let Some(keys) = &self.keys {
             let modules = if self.modules { " and module paths" } else { "" };
             parts.push(format!("an object with no keys but {}{modules}", keys.join(", ")));

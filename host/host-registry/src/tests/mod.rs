@@ -9,6 +9,7 @@ macro_rules! snapshot {
 
 mod composition;
 mod explanation;
+mod extending;
 mod loading;
 mod matching;
 mod properties;

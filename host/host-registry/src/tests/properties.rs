@@ -33,24 +33,36 @@ fn literal() -> impl Strategy<Value = Value> {
     prop_oneof![4 => scalar.clone(), 1 => prop::collection::vec(scalar, 0..4).prop_map(Value::from)]
 }
 
+/// What a line can ask of a value: one kind of condition, since no value meets two that contradict each other.
+fn asked() -> impl Strategy<Value = Predicate> {
+    let none = Predicate::default;
+    let values = || prop::collection::vec(literal(), 1..4);
+    prop_oneof![
+        literal().prop_map(move |value| Predicate { equals: Some(value), ..none() }),
+        values().prop_map(move |values| Predicate { one_of: Some(values), ..none() }),
+        // A value of the list stands alone as well: both conditions hold for it.
+        values().prop_map(move |values| Predicate {
+            equals: values.first().cloned(),
+            one_of: Some(values),
+            ..none()
+        }),
+        (-1e3..0f64, 0f64..1e3).prop_map(move |(min, max)| Predicate {
+            min: Some(min),
+            max: Some(max),
+            ..none()
+        }),
+        (-1e3..0f64).prop_map(move |min| Predicate { min: Some(min), ..none() }),
+        values().prop_map(move |values| Predicate { contains: Some(values), ..none() }),
+        (prop::collection::vec(text(), 1..4), any::<bool>()).prop_map(move |(keys, modules)| Predicate {
+            keys: Some(keys),
+            modules,
+            ..none()
+        }),
+    ]
+}
+
 fn predicate() -> impl Strategy<Value = Predicate> {
-    let bounds = (prop::option::of(-1e3..0f64), prop::option::of(0f64..1e3));
-    let keys = prop::option::of((prop::collection::vec(text(), 1..4), any::<bool>()));
-    let conditions = (
-        prop::option::of(literal()),
-        prop::option::of(prop::collection::vec(literal(), 1..4)),
-        bounds,
-        keys,
-        any::<bool>(),
-    );
-    let on_value = conditions.prop_map(|(equals, one_of, (min, max), keys, optional)| {
-        let (keys, modules) = keys.map_or((None, false), |(keys, modules)| (Some(keys), modules));
-        let is_empty =
-            equals.is_none() && one_of.is_none() && min.is_none() && max.is_none() && keys.is_none();
-        let present = is_empty.then_some(true);
-        let optional = optional && !is_empty;
-        Predicate { equals, one_of, min, max, present, keys, modules, optional }
-    });
+    let on_value = (asked(), any::<bool>()).prop_map(|(asked, optional)| Predicate { optional, ..asked });
     prop_oneof![
         literal().prop_map(Predicate::equals),
         on_value,
@@ -59,7 +71,7 @@ fn predicate() -> impl Strategy<Value = Predicate> {
 }
 
 fn lines() -> impl Strategy<Value = Match> {
-    let key = prop_oneof!["[a-z_]{1,8}", "[a-z_]{1,6}\\.[a-z_ \"]{1,6}"];
+    let key = prop_oneof!["[a-z_]{1,8}", "[A-Z]{1,6}\\.[a-z_ \"]{1,6}"];
     prop::collection::btree_map(key, predicate(), 1..6).prop_map(|map| {
         let mut lines: Vec<_> = map.into_iter().collect();
         // A TOML writer puts values before tables.
@@ -199,6 +211,10 @@ fn profiles() -> impl Strategy<Value = Profile> {
             schema: 1,
             id,
             about,
+            extends: None,
+            without: Vec::new(),
+            only_named: false,
+            fallbacks: Vec::new(),
             source,
             match_,
             compose,

@@ -152,7 +152,7 @@ fn an_altered_model_fits_none() {
         for mut config in [smollm2(), gemma3_270m(), object(fixture!("tiny-llama-tied").1)] {
             config.insert(key.to_owned(), value.clone());
             match set.match_config(&config).chosen() {
-                Err(crate::MatchRefusal::NoMatch { nearest }) => {
+                Err(crate::MatchRefusal::NoMatch { nearest, .. }) => {
                     assert!(nearest[0].line().contains(failing), "{key}: {}", nearest[0].line());
                 }
                 other => panic!("{key} = {value}: {other:?}"),
