@@ -1,15 +1,26 @@
 //! What was resolved: every part with version and digest, every option with where it comes from. Frozen.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
 use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
 use host_plugins::{Grants, QuarantineRules};
 use serde_json::{Map, Value};
 
+use crate::frozen::FrozenGraph;
 use crate::profile::{Profile, Quant, SamplingDefaults, Serve, Sha256Digest};
 use crate::refusal::Refusal;
 use crate::registry::{PluginFacts, QuantFacts};
 use crate::setting::Setting;
+
+/// Where the graph of a composition comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GraphPart {
+    /// A plugin builds it.
+    Plugin(PluginFacts),
+    /// It was frozen; the composition holds it, whatever becomes of the file.
+    Frozen(Arc<FrozenGraph>),
+}
 
 /// A sampling policy as it was resolved.
 #[derive(Clone, Debug, PartialEq)]
@@ -41,7 +52,7 @@ pub enum Quantisation {
 pub struct Composition {
     pub(crate) profile: Profile,
     pub(crate) config_digest: Sha256Digest,
-    pub(crate) graph: PluginFacts,
+    pub(crate) graph: GraphPart,
     pub(crate) policy: Option<Policy>,
     pub(crate) quantisation: Option<Quantisation>,
     pub(crate) loader: String,
@@ -61,8 +72,8 @@ impl Composition {
         &self.profile
     }
 
-    /// The graph plugin.
-    pub fn graph(&self) -> &PluginFacts {
+    /// Where the graph comes from.
+    pub fn graph(&self) -> &GraphPart {
         &self.graph
     }
 
@@ -160,7 +171,7 @@ impl Composition {
     /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their
+    /// digest, or `frozen` with name and digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their
     /// digest, a plugin like the others) and loop; every setting as asked for (not as this machine resolves it, so
     /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
     /// JSON, numbers in their shortest form; what is absent has no line.
@@ -169,7 +180,12 @@ impl Composition {
         let compose = &self.profile.compose;
         text.line("profile", quoted(&self.profile.id));
         text.line("config", self.config_digest);
-        text.plugin("graph", &self.graph);
+        match &self.graph {
+            GraphPart::Plugin(plugin) => text.plugin("graph", plugin),
+            GraphPart::Frozen(frozen) => {
+                text.line("graph", format_args!("frozen {} {}", quoted(frozen.name()), frozen.digest()));
+            }
+        }
         if let Some(policy) = &self.policy {
             text.plugin("policy", &policy.plugin);
         }

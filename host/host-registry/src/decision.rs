@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use host_core::{Report, Reported};
 use serde::Serialize;
-use serde_json::{Map, Value};
 
+use crate::fingerprint::{FINGERPRINT, Subject};
 use crate::profile::FailedPredicate;
 use crate::set::{LoadedProfile, ProfileSet};
 
@@ -100,9 +100,10 @@ pub enum MatchRefusal {
 }
 
 impl ProfileSet {
-    /// Chooses the profile for a configuration (`config.json`, or what a GGUF file says in its words).
-    pub fn match_config(&self, config: &Map<String, Value>) -> Decision {
-        let considered = self.iter().map(|loaded| match consider(loaded, config) {
+    /// Chooses the profile for a model: its configuration alone, or a [`Subject`] with what is known beside it.
+    pub fn match_config<'a>(&self, model: impl Into<Subject<'a>>) -> Decision {
+        let model = model.into();
+        let considered = self.iter().map(|loaded| match consider(loaded, model) {
             fits if fits.verdict == Verdict::Chosen && loaded.profile().only_named => {
                 Candidate { verdict: Verdict::OnlyNamed, ..fits }
             }
@@ -136,13 +137,13 @@ impl ProfileSet {
     ///
     /// # Errors
     /// [`crate::ProfileError::UnknownId`]. A profile that does not fit is a [`Decision`] with a refusal.
-    pub fn match_named(
+    pub fn match_named<'a>(
         &self,
         id: &str,
-        config: &Map<String, Value>,
+        model: impl Into<Subject<'a>>,
     ) -> Result<Decision, crate::ProfileError> {
         let named = self.by_id(id)?;
-        let candidate = consider(named, config);
+        let candidate = consider(named, model.into());
         let chosen = match &candidate.verdict {
             Verdict::Failed { failures, at } => Err(MatchRefusal::Mismatch {
                 id: id.to_owned(),
@@ -180,9 +181,9 @@ impl Decision {
     }
 }
 
-fn consider(loaded: &LoadedProfile, config: &Map<String, Value>) -> Candidate {
+fn consider(loaded: &LoadedProfile, model: Subject<'_>) -> Candidate {
     let lines = &loaded.profile().match_;
-    let failures = lines.failures(config);
+    let failures = lines.failures(model);
     let verdict = match failures.first() {
         None => Verdict::Chosen,
         Some(first) => {
@@ -311,7 +312,10 @@ impl Reported for MatchRefusal {
                 })
             }
             MatchRefusal::Mismatch { failures, place, .. } => {
-                let report = Report::new("profile.mismatch", text)
+                // A graph of another shape is no near miss.
+                let is_other_shape = failures.iter().any(|failed| failed.key == FINGERPRINT);
+                let code = if is_other_shape { "profile.fingerprint-mismatch" } else { "profile.mismatch" };
+                let report = Report::new(code, text)
                     .expected(format!("{}: {}", failures[0].key, failures[0].expected))
                     .found(failures[0].found.clone())
                     .mend("leave the profile to be chosen, or name one that fits")

@@ -7,8 +7,9 @@ use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
 
-use crate::composition::{Composition, Quantisation};
+use crate::composition::{Composition, GraphPart, Quantisation};
 use crate::decision::{Candidate, Decision};
+use crate::fingerprint::Subject;
 use crate::profile::line;
 use crate::registry::PluginFacts;
 use crate::setting::Setting;
@@ -20,6 +21,11 @@ pub struct Explanation {
     pub model: String,
     /// How its checkpoint is stored.
     pub format: String,
+    /// The fingerprint of its configuration, or why it has none.
+    pub config: String,
+    /// The snapshot of the hub in which it lies.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub artifact: Option<String>,
     /// Every profile considered, in order of id.
     pub candidates: Vec<Candidate>,
     /// The profile that was chosen.
@@ -50,10 +56,10 @@ pub struct PartLine {
     /// Its version, for plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// What runs it, for plugins.
+    /// What runs it, for plugins; `frozen` where nothing has to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<&'static str>,
-    /// Its digest, for plugins.
+    /// Its digest, for plugins and files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
 }
@@ -72,12 +78,22 @@ pub struct GraphLine {
 }
 
 impl Explanation {
-    /// The choice of a profile, or its refusal.
-    pub fn new(model: impl Into<String>, format: impl Into<String>, decision: &Decision) -> Self {
+    /// The choice of a profile, or its refusal. `model` is as the user named it.
+    pub fn new<'a>(
+        model: impl Into<String>,
+        format: impl Into<String>,
+        subject: impl Into<Subject<'a>>,
+        decision: &Decision,
+    ) -> Self {
+        let subject = subject.into();
         let chosen = decision.chosen();
         Explanation {
             model: model.into(),
             format: format.into(),
+            config: subject
+                .fingerprint()
+                .map_or_else(|fault| format!("none: {fault}"), |found| found.to_string()),
+            artifact: subject.identity.artifact.clone(),
             candidates: decision.candidates().to_vec(),
             profile: chosen.ok().map(|loaded| loaded.id().to_owned()),
             parts: Vec::new(),
@@ -108,7 +124,14 @@ impl Explanation {
             digest: None,
         };
         self.parts = vec![
-            plugin("graph", composition.graph()),
+            match composition.graph() {
+                GraphPart::Plugin(facts) => plugin("graph", facts),
+                GraphPart::Frozen(frozen) => PartLine {
+                    runtime: Some("frozen"),
+                    digest: Some(frozen.digest().to_string()),
+                    ..named("graph", frozen.name())
+                },
+            },
             named("loader", composition.loader()),
             match composition.quantisation() {
                 None => named("quant", composition.quant()),
@@ -156,6 +179,8 @@ impl Explanation {
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "model        {} ({})", self.model, self.format)?;
+        writeln!(f, "config       {}", self.config)?;
+        self.artifact.iter().try_for_each(|artifact| writeln!(f, "artifact     {artifact}"))?;
         writeln!(f, "profile      {}", self.profile.as_deref().unwrap_or("none"))?;
         for candidate in &self.candidates {
             writeln!(f, "  {}", candidate.line())?;

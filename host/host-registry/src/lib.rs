@@ -11,7 +11,7 @@
 //! chooses a default, and all of this ends before the first byte of weights is opened.
 //!
 //! ```
-//! use host_registry::{DeviceFacts, ModelFacts, Overrides, Parts, ProfileSet, Registry};
+//! use host_registry::{DeviceFacts, ModelFacts, ModelIdentity, Overrides, Parts, ProfileSet, Registry};
 //! use serde_json::json;
 //!
 //! let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../profiles/llama.toml"));
@@ -30,7 +30,7 @@
 //! // A host without the plugin that the profile names refuses as well, with all that is missing.
 //! let cpu = DeviceFacts { id: "cpu".to_owned(), n_threads: 2, kernels: Vec::new() };
 //! let registry = Registry::new(Parts { devices: vec![cpu], ..Parts::default() }).expect("each name once");
-//! let model = ModelFacts { config: &config, format: "gguf" };
+//! let model = ModelFacts { config: &config, format: "gguf", identity: &ModelIdentity::NONE };
 //! let refusal = registry.resolve(chosen, model, &Overrides::default()).unwrap_err();
 //! assert!(refusal.to_string().ends_with("there is no plugin `llama`"));
 //! ```
@@ -41,6 +41,8 @@ mod decision;
 mod error;
 mod explanation;
 mod extend;
+mod fingerprint;
+mod frozen;
 mod nearest;
 mod overrides;
 mod profile;
@@ -54,15 +56,20 @@ mod set;
 mod setting;
 mod source;
 
-pub use composition::{Composition, Policy, Quantisation};
+pub use composition::{Composition, GraphPart, Policy, Quantisation};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
+pub use fingerprint::{ConfigFingerprint, IdentityFault, KvQuant, ModelIdentity, Subject, artifact_of};
+pub use frozen::{
+    FrozenConfig, FrozenFault, FrozenFile, FrozenGraph, FrozenHeader, FrozenOrigin, FrozenSet, FrozenTensor,
+    FrozenText,
+};
 pub use overrides::Overrides;
 pub use profile::{
-    Bytes, Compose, ContextTokens, FailedPredicate, Kernels, Kv, KvDtype, Limits, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve,
-    Sha256Digest, Source, Threads,
+    Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, Match,
+    Names, PluginRef, PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION, SamplingDefaults,
+    SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 pub use quant::{
     LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,

@@ -114,6 +114,48 @@ pub enum Fault {
         /// What is there: title and digest.
         found: Vec<String>,
     },
+    /// No frozen graph of that name for this configuration.
+    #[error("there is no frozen graph `{name}` for the configuration {fingerprint}")]
+    NoGeneratedGraph {
+        /// The name asked for.
+        name: String,
+        /// The fingerprint of the model's configuration.
+        fingerprint: String,
+        /// The fingerprint that the graph of that name is for, where there is one.
+        found: Option<String>,
+        /// Every frozen graph, where there is none of that name.
+        known: Vec<String>,
+    },
+    /// Another file than the profile pins.
+    #[error("the frozen graph `{name}` is not the file that the profile pins")]
+    FrozenDigest {
+        /// The name.
+        name: String,
+        /// The file.
+        file: String,
+        /// The digest pinned.
+        expected: Sha256Digest,
+        /// The digest of the file.
+        found: Sha256Digest,
+    },
+    /// A file that is no frozen graph.
+    #[error("the frozen graph `{name}` cannot be read: {}", .report.message)]
+    FrozenBroken {
+        /// The name.
+        name: String,
+        /// Why.
+        report: Box<Report>,
+    },
+    /// The graph has the shape, and was frozen for another configuration.
+    #[error("the frozen graph `{name}` was frozen for another configuration of the same shape")]
+    FrozenConfig {
+        /// The name.
+        name: String,
+        /// The digest of the configuration it was frozen for.
+        expected: Sha256Digest,
+        /// The digest of the model's configuration.
+        found: Sha256Digest,
+    },
     /// A named part of another kind that this host does not have.
     #[error("there is no {} `{name}`", .kind.word())]
     PartMissing {
@@ -267,6 +309,27 @@ impl Reported for Fault {
                 .expected("exactly one")
                 .found(listed(found))
                 .mend("narrow the version, or name the runtime or digest in the profile"),
+            Fault::NoGeneratedGraph { name, fingerprint, found, known } => {
+                let report = new("registry.no-generated-graph")
+                    .expected(format!("`graphs/{name}.graph` in a profile folder, for {fingerprint}"));
+                match found {
+                    Some(found) => report.found(format!("a graph for {found}")),
+                    None => report.found(listed(known)),
+                }
+                .mend("freeze one for this model with `tenon graph freeze`, or name a plugin in the profile")
+            }
+            Fault::FrozenDigest { file, expected, found, .. } => new("registry.frozen-digest")
+                .expected(format!("digest {expected}"))
+                .found(format!("{found} ({file})"))
+                .mend("put the pinned file back, or pin the new digest after reviewing it"),
+            Fault::FrozenBroken { report, .. } => {
+                let broken = Report { message: text.clone(), ..(**report).clone() };
+                if broken.mend.is_some() { broken } else { broken.mend("freeze it again") }
+            }
+            Fault::FrozenConfig { expected, found, .. } => new("registry.frozen-config")
+                .expected(format!("a configuration of digest {}", expected.short()))
+                .found(format!("digest {}", found.short()))
+                .mend("freeze one for this model with `tenon graph freeze`; rotation, widths and vocabulary differ"),
             Fault::PartMissing { kind, nearest, known, .. } => new(kind.code())
                 .expected(format!("one of: {}", listed(known)))
                 .mend(did_you_mean(nearest, "name one that this host has")),

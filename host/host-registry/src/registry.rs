@@ -7,6 +7,7 @@ use host_device::Device;
 use host_plugins::{Kind, PluginPackage, Runtime};
 use semver::Version;
 
+use crate::frozen::FrozenFile;
 use crate::profile::Sha256Digest;
 use crate::quant::QuantRules;
 
@@ -81,6 +82,8 @@ impl DeviceFacts {
 pub struct Parts {
     /// Plugins that were read and checked.
     pub plugins: Vec<PluginFacts>,
+    /// Frozen graphs, broken ones among them.
+    pub graphs: Vec<FrozenFile>,
     /// Devices of this machine.
     pub devices: Vec<DeviceFacts>,
     /// Checkpoint formats that can be loaded: `safetensors`, `gguf`.
@@ -117,6 +120,7 @@ impl Registry {
     pub fn new(parts: Parts) -> Result<Registry, DuplicatePart> {
         let plugins = parts.plugins.iter().map(PluginFacts::title);
         refuse_duplicates("plugin", plugins)?;
+        refuse_duplicates("frozen graph", parts.graphs.iter().map(|graph| graph.name.clone()))?;
         refuse_duplicates("device", parts.devices.iter().map(|device| device.id.clone()))?;
         refuse_duplicates("loader", parts.loaders.iter().cloned())?;
         refuse_duplicates("quantisation", parts.quants.iter().cloned())?;
@@ -132,6 +136,7 @@ impl Registry {
     pub fn with(&self, more: Parts) -> Result<Registry, DuplicatePart> {
         let mut parts = self.parts.clone();
         parts.plugins.extend(more.plugins);
+        parts.graphs.extend(more.graphs);
         parts.devices.extend(more.devices);
         parts.loaders.extend(more.loaders);
         parts.quants.extend(more.quants);

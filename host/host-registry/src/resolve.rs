@@ -9,11 +9,16 @@ use host_device::{CompileOptions, KvStorage};
 use host_plugins::{Grants, Kind};
 use serde_json::{Map, Value};
 
-use crate::composition::{Composition, Policy, Quantisation, config_digest};
+use std::sync::Arc;
+
+use crate::composition::{Composition, GraphPart, Policy, Quantisation, config_digest};
+use crate::fingerprint::{ModelIdentity, Subject};
+use crate::frozen::FrozenGraph;
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
 use crate::profile::{
-    ContextTokens, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults, Threads, flat_values, line, lookup,
+    ContextTokens, FrozenRef, GraphRef, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults, Threads,
+    flat_values, line, lookup,
 };
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
 use crate::registry::{DeviceFacts, PluginFacts, Registry};
@@ -28,6 +33,8 @@ pub struct ModelFacts<'a> {
     pub config: &'a Map<String, Value>,
     /// How the checkpoint is stored: `safetensors` or `gguf`.
     pub format: &'a str,
+    /// What is known of it beside its configuration.
+    pub identity: &'a ModelIdentity,
 }
 
 impl Registry {
@@ -52,7 +59,7 @@ impl Registry {
             Some((graph, policy, quantisation, device, options)) if faults.is_empty() => Ok(Composition {
                 profile: profile.clone(),
                 config_digest: config_digest(model.config),
-                graph: graph.clone(),
+                graph,
                 policy,
                 quantisation,
                 loader: model.format.to_owned(),
@@ -106,7 +113,7 @@ const QUARANTINE: [Key; 4] = [
 const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
 
 /// What a composition is made of.
-type Composed<'a> = (&'a PluginFacts, Option<Policy>, Option<Quantisation>, &'a DeviceFacts, CompileOptions);
+type Composed<'a> = (GraphPart, Option<Policy>, Option<Quantisation>, &'a DeviceFacts, CompileOptions);
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -122,7 +129,7 @@ struct Resolution<'a> {
 impl<'a> Resolution<'a> {
     /// Asks for everything, so that all that is missing is told at once; `None` when something is.
     fn compose(&mut self) -> Option<Composed<'a>> {
-        let graph = self.graph_plugin();
+        let graph = self.graph();
         let policy = self.policy();
         self.loader();
         let (parts, compose) = (self.registry.parts(), &self.profile.compose);
@@ -154,15 +161,47 @@ impl<'a> Resolution<'a> {
         Some((graph?, policy?, quantisation, device?, options))
     }
 
-    fn graph_plugin(&mut self) -> Option<&'a PluginFacts> {
-        let wanted = &self.profile.compose.graph;
-        match select_plugin(wanted, Kind::ModelGraph, &self.registry.parts().plugins) {
-            Ok(plugin) => Some(plugin),
-            Err((key, fault)) => {
-                self.fault_at(&["compose", "graph", key], fault);
-                None
+    fn graph(&mut self) -> Option<GraphPart> {
+        let part = match &self.profile.compose.graph {
+            GraphRef::Plugin(wanted) => {
+                select_plugin(wanted, Kind::ModelGraph, &self.registry.parts().plugins)
+                    .map(|plugin| GraphPart::Plugin(plugin.clone()))
             }
+            GraphRef::Frozen(wanted) => self.frozen(wanted).map(GraphPart::Frozen),
+        };
+        part.map_err(|(key, fault)| self.fault_at(&["compose", "graph", key], fault)).ok()
+    }
+
+    /// The frozen graph of that name and digest, for this very configuration; no plugin is tried in its place.
+    fn frozen(&self, wanted: &FrozenRef) -> Result<Arc<FrozenGraph>, (&'static str, Fault)> {
+        let ModelFacts { config, identity, .. } = self.model;
+        let name = wanted.frozen.clone();
+        let graphs = &self.registry.parts().graphs;
+        let fingerprint = match (Subject { config, identity }).fingerprint() {
+            Ok(fingerprint) => fingerprint.to_string(),
+            Err(fault) => format!("none: {fault}"),
+        };
+        let Some(file) = graphs.iter().find(|file| file.name == name) else {
+            let known = graphs.iter().map(|file| file.name.clone()).collect();
+            return Err(("frozen", Fault::NoGeneratedGraph { name, fingerprint, found: None, known }));
+        };
+        if let Some(found) = file.digest.filter(|found| *found != wanted.digest) {
+            let (file, expected) = (file.file.clone(), wanted.digest);
+            return Err(("digest", Fault::FrozenDigest { name, file, expected, found }));
         }
+        let frozen = file.content.as_ref().map_err(|report| {
+            ("frozen", Fault::FrozenBroken { name: name.clone(), report: Box::new(report.clone()) })
+        })?;
+        let expected = &frozen.header().config;
+        if expected.fingerprint.to_string() != fingerprint {
+            let found = Some(expected.fingerprint.to_string());
+            return Err(("frozen", Fault::NoGeneratedGraph { name, fingerprint, found, known: Vec::new() }));
+        }
+        let found = config_digest(config);
+        if expected.digest != found {
+            return Err(("frozen", Fault::FrozenConfig { name, expected: expected.digest, found }));
+        }
+        Ok(Arc::clone(frozen))
     }
 
     /// The flag's policy, else the profile's; the inner `None` is a composition without one.

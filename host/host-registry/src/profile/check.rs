@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 
-use super::{KvDtype, Predicate, Profile, Quant, SamplingDefaults};
+use super::{GraphRef, KvDtype, Predicate, Profile, Quant, SamplingDefaults};
+use crate::fingerprint::{ARTIFACT, ConfigFingerprint, FINGERPRINT};
 use host_core::Numeric;
 use host_plugins::QuarantineRules;
 
@@ -79,15 +80,27 @@ impl Faults {
             }
             if let Some((expected, found)) = predicate_fault(predicate) {
                 self.add(&["match", key], expected, found);
+            } else if let Some((expected, found)) = identity_fault(key, predicate) {
+                self.add(&["match", key], expected, found);
             }
+        }
+        if profile.match_.keys().any(|key| key == ARTIFACT)
+            && profile.match_.keys().all(|key| key != FINGERPRINT)
+        {
+            self.add(&["match", ARTIFACT], "`fingerprint` beside `artifact`", "`artifact` alone");
         }
     }
 
     fn compose(&mut self, profile: &Profile) {
         let compose = &profile.compose;
-        self.name(&["compose", "graph", "plugin"], &compose.graph.plugin);
-        if let Some(runtime) = &compose.graph.runtime {
-            self.name(&["compose", "graph", "runtime"], runtime);
+        match &compose.graph {
+            GraphRef::Frozen(wanted) => self.name(&["compose", "graph", "frozen"], &wanted.frozen),
+            GraphRef::Plugin(wanted) => {
+                self.name(&["compose", "graph", "plugin"], &wanted.plugin);
+                if let Some(runtime) = &wanted.runtime {
+                    self.name(&["compose", "graph", "runtime"], runtime);
+                }
+            }
         }
         if compose.loader.0.is_empty() {
             self.add(&["compose", "loader"], "at least one name", "an empty list");
@@ -237,6 +250,35 @@ fn predicate_fault(predicate: &Predicate) -> Option<(&'static str, String)> {
 
 fn literals_absent(predicate: &Predicate) -> bool {
     predicate.equals.is_none() && predicate.one_of.is_none() && predicate.contains.is_none()
+}
+
+/// What is wrong with a line that is no key of the configuration: it takes texts of one form, and nothing else.
+fn identity_fault(key: &str, predicate: &Predicate) -> Option<(&'static str, String)> {
+    let (is_good, expected): (fn(&str) -> bool, _) = match key {
+        FINGERPRINT => (|text| text.parse::<ConfigFingerprint>().is_ok(), "16 lower-case hexadecimal digits"),
+        ARTIFACT => (is_artifact, "`hf:ORG/NAME@COMMIT`"),
+        _ => return None,
+    };
+    let texts: Vec<&Value> = predicate.equals.iter().chain(predicate.one_of.iter().flatten()).collect();
+    let bad = texts.iter().find(|value| !value.as_str().is_some_and(is_good));
+    if let Some(bad) = bad {
+        return Some((expected, bad.to_string()));
+    }
+    let only = Predicate {
+        equals: predicate.equals.clone(),
+        one_of: predicate.one_of.clone(),
+        ..Predicate::default()
+    };
+    (texts.is_empty() || *predicate != only).then(|| (expected, predicate.to_string()))
+}
+
+fn is_artifact(text: &str) -> bool {
+    let parts = text.strip_prefix("hf:").and_then(|rest| rest.split_once('@'));
+    parts.is_some_and(|(name, commit)| {
+        name.split_once('/').is_some_and(|(org, name)| !org.is_empty() && !name.is_empty())
+            && (40..=64).contains(&commit.len())
+            && commit.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    })
 }
 
 /// What TOML and JSON both can say. TOML's infinities come as null, its dates as objects.

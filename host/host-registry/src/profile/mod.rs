@@ -5,6 +5,7 @@
 
 mod check;
 mod conflict;
+mod graph;
 mod predicate;
 mod quant;
 mod sampling;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use conflict::{Conflict, conflicts};
+pub use graph::{FrozenRef, GraphRef};
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
 pub use quant::{Quant, QuantRef};
@@ -86,8 +88,9 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Compose {
-    /// The graph plugin.
-    pub graph: PluginRef,
+    /// The plugin that builds the graph, `{ plugin = "llama", version = "^1.0" }`, or a graph that was frozen,
+    /// `{ frozen = "NAME", digest = "…" }`.
+    pub graph: GraphRef,
     /// How the checkpoint may be stored: `safetensors`, `gguf`, or a list.
     pub loader: Names,
     /// What becomes of the weights: `as-published` keeps them as they are. Rules, `{ scheme = "uniform-4bit" }`, or

@@ -7,10 +7,15 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::fingerprint::Subject;
+
 /// The lines of `[match]`, in the file's order. All must hold.
 ///
 /// A key is a path into `config.json`, its parts joined by dots (`"rope_scaling.rope_type"`). Where the
 /// configuration has a `text_config`, keys are looked up there first and at the top level after it.
+///
+/// Two lines are no keys of the configuration: `fingerprint` is the [`crate::ConfigFingerprint`], `artifact` the
+/// snapshot of the hub in which the model lies, `hf:ORG/NAME@COMMIT`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Match(pub Vec<(String, Predicate)>);
 
@@ -75,10 +80,15 @@ impl Match {
         self.0.iter().map(|(key, _)| key.as_str())
     }
 
-    /// Every line that does not hold for a configuration, in the file's order.
-    pub fn failures(&self, config: &Map<String, Value>) -> Vec<FailedPredicate> {
+    /// Every line that does not hold for a model, in the file's order.
+    pub fn failures<'a>(&self, model: impl Into<Subject<'a>>) -> Vec<FailedPredicate> {
+        let model = model.into();
         let failure = |(key, predicate): &(String, Predicate)| {
-            let found = predicate.check(lookup(config, key))?;
+            let found = match model.identity_value(key) {
+                Some(Ok(value)) => predicate.check(Some(&value))?,
+                Some(Err(why)) => why,
+                None => predicate.check(lookup(model.config, key))?,
+            };
             Some(FailedPredicate { key: key.clone(), expected: predicate.to_string(), found })
         };
         self.0.iter().filter_map(failure).collect()
