@@ -11,8 +11,8 @@ use host_graph::{Graph, TensorFacts};
 use host_lua::LuaPlugin;
 use host_plugins::{Budget, GraphPlugin, LogSink, PluginFolder};
 use host_registry::{
-    Composition, Decision, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, ProfileSet, Registry,
-    Threads,
+    Composition, Decision, DeviceFacts, GraphPart, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts,
+    ProfileSet, Registry, Threads,
 };
 use host_text::Tokenizer;
 use host_wasm::WasmRuntime;
@@ -52,6 +52,7 @@ impl Host {
         let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
         let registry = told(Registry::new(Parts {
             plugins: plugins.packages().map(PluginFacts::from).collect(),
+            graphs: Vec::new(),
             devices: vec![DeviceFacts::of(&device, 1)],
             loaders: names(&["safetensors", "gguf"]),
             quants: names(&["as-published"]),
@@ -85,7 +86,11 @@ impl Host {
             ConfigOrigin::ConfigJson(_) => "safetensors",
             ConfigOrigin::GgufMetadata(_) => "gguf",
         };
-        reported(self.registry.resolve(profile, ModelFacts { config: &config.json, format }, overrides))
+        reported(self.registry.resolve(
+            profile,
+            ModelFacts { config: &config.json, format, identity: &ModelIdentity::NONE },
+            overrides,
+        ))
     }
 
     /// Composes, reads the headers and has the plugin build the graph. Reads no weights.
@@ -114,7 +119,9 @@ impl Host {
     }
 
     fn plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Report> {
-        let wanted = composition.graph();
+        let GraphPart::Plugin(wanted) = composition.graph() else {
+            panic!("the shipped profiles name plugins")
+        };
         let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
         let package = package.expect("the registry knows no other plugins than these");
         let log = LogSink::new(|plugin, line| println!("{plugin}: {line}"));

@@ -21,7 +21,7 @@ use host_graph::TensorFacts;
 use host_lua::LuaPlugin;
 use host_plugins::{Budget, GraphPlugin, LogSink, PluginPackage};
 use host_registry::{
-    Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, ProfileSet, Registry,
+    Composition, DeviceFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts, ProfileSet, Registry,
 };
 use host_text::{Detokenizer, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
@@ -82,6 +82,7 @@ fn compose(
 ) -> Result<Composition, Box<Report>> {
     let registry = told(Registry::new(Parts {
         plugins: vec![PluginFacts::from(package)],
+        graphs: Vec::new(),
         devices: vec![DeviceFacts::of(device, std::thread::available_parallelism().map_or(1, usize::from))],
         loaders: vec!["safetensors".to_owned(), "gguf".to_owned()],
         quants: vec!["as-published".to_owned()],
@@ -96,7 +97,8 @@ fn compose(
         ConfigOrigin::ConfigJson(_) => "safetensors",
         ConfigOrigin::GgufMetadata(_) => "gguf",
     };
-    told(registry.resolve(profile, ModelFacts { config: &config.json, format }, &Overrides::default()))
+    let model = ModelFacts { config: &config.json, format, identity: &ModelIdentity::NONE };
+    told(registry.resolve(profile, model, &Overrides::default()))
 }
 
 /// Runs one request; further ones could be submitted at any time and would share the steps.

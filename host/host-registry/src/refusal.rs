@@ -329,7 +329,7 @@ impl Reported for Fault {
             Fault::FrozenConfig { expected, found, .. } => new("registry.frozen-config")
                 .expected(format!("a configuration of digest {}", expected.short()))
                 .found(format!("digest {}", found.short()))
-                .mend("freeze one for this model with `tenon graph freeze`; rotation, widths and vocabulary differ"),
+                .mend("freeze one for this model with `tenon graph freeze`: its rotation, widths or vocabulary differ"),
             Fault::PartMissing { kind, nearest, known, .. } => new(kind.code())
                 .expected(format!("one of: {}", listed(known)))
                 .mend(did_you_mean(nearest, "name one that this host has")),

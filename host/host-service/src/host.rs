@@ -9,7 +9,7 @@ use host_plugins::{
     Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, Runtime,
     SamplingPolicy,
 };
-use host_registry::{Composition, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry};
+use host_registry::{Composition, FrozenSet, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry};
 
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -26,7 +26,7 @@ const LOOPS: [&str; 1] = ["autoregressive"];
 pub struct Folders {
     /// Each holds a folder a plugin.
     pub plugins: Vec<PathBuf>,
-    /// Each holds profiles, and may hold quantisation rules in `quant`.
+    /// Each holds profiles, and may hold quantisation rules in `quant` and frozen graphs in `graphs`.
     pub profiles: Vec<PathBuf>,
 }
 
@@ -45,13 +45,14 @@ impl Host {
     ///
     /// # Errors
     /// Folders that cannot be read, every fault of every profile, two plugins that cannot be told apart. A broken
-    /// plugin alone is no error: it is reported when a profile names it.
+    /// plugin or frozen graph alone is no error: it is reported when a profile names it.
     pub fn load(folders: Folders, log: LogSink) -> Result<Self, Failure> {
         let plugins = PluginFolder::scan(&folders.plugins)?;
         let profiles = load_profiles(&folders.profiles)?;
         let quants = QuantSet::load(&folders.profiles).map_err(|errors| Failure::several(&errors))?;
+        let graphs = FrozenSet::load(&folders.profiles)?;
         let machine = Machine::new(log)?;
-        let registry = registry(&plugins, &quants, &machine)?;
+        let registry = registry(&plugins, &quants, &graphs, &machine)?;
         Ok(Host { machine, folders, plugins, profiles, quants, registry })
     }
 
@@ -90,18 +91,22 @@ impl Host {
         self.machine.device(composition)
     }
 
-    /// The plugin of a composition, ready to build.
+    /// A graph plugin of the registry, ready to build; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
-    pub fn graph_plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Failure> {
-        let package = self.package(composition.graph());
+    pub fn graph_plugin(
+        &self,
+        plugin: &PluginFacts,
+        rules: Option<QuarantineRules>,
+    ) -> Result<Box<dyn GraphPlugin>, Failure> {
+        let package = self.package(plugin);
         let (budget, log) = (Budget::default(), self.machine.log());
         let plugin: Box<dyn GraphPlugin> = match package.manifest().runtime {
             Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
             Runtime::Wasm => Box::new(self.machine.wasm()?.open(package, budget, log)?),
         };
-        Ok(match composition.quarantine() {
+        Ok(match rules {
             Some(rules) => self.machine.quarantine().graph(rules, plugin),
             None => plugin,
         })
@@ -149,7 +154,8 @@ impl Host {
         })
     }
 
-    fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
+    /// The package of a plugin of the registry.
+    pub(crate) fn package(&self, wanted: &PluginFacts) -> &PluginPackage {
         let package = self.plugins.packages().find(|package| PluginFacts::from(*package) == *wanted);
         package.expect("the registry knows no other plugins than these")
     }
@@ -163,10 +169,16 @@ pub fn load_profiles(folders: &[PathBuf]) -> Result<ProfileSet, Failure> {
     ProfileSet::load(folders).map_err(|errors| Failure::several(&errors))
 }
 
-fn registry(plugins: &PluginFolder, quants: &QuantSet, machine: &Machine) -> Result<Registry, Failure> {
+fn registry(
+    plugins: &PluginFolder,
+    quants: &QuantSet,
+    graphs: &FrozenSet,
+    machine: &Machine,
+) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
         plugins: plugins.packages().map(PluginFacts::from).collect(),
+        graphs: graphs.files().to_vec(),
         devices: machine.device_facts(),
         loaders: names(&LOADERS),
         quants: names(&QUANTS),

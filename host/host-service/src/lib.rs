@@ -12,6 +12,7 @@
 
 mod error;
 mod failure;
+mod freeze;
 mod host;
 mod machine;
 mod open;
@@ -21,6 +22,7 @@ mod vocabulary;
 
 pub use error::OpenError;
 pub use failure::Failure;
+pub use freeze::freeze;
 pub use host::{Folders, Host, load_profiles};
 pub use machine::{Machine, n_threads};
 pub use open::{

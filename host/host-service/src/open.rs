@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! source ─► local path ─► config ─► profile ─► composition       no header of a weight file was read
-//!        ─► headers ─► graph built by the plugin ─► device check no weight was read
+//!        ─► headers ─► graph, built or frozen ─► device check    no weight was read
 //!        ─► tokenizer (on a second thread) and repacked weights ─► engine
 //! ```
 
@@ -16,7 +16,10 @@ use host_engine::{Engine, EngineOptions};
 use host_graph::{Catalogue, Graph, TensorFacts, Use, use_by_name};
 use host_models::{LocalModel, ModelSource, ModelStore, Pins, Progress};
 use host_plugins::{PluginQuant, PolicyInstance};
-use host_registry::{Composition, Decision, ModelFacts, Overrides, PluginFacts, ProfileSet, Quantisation};
+use host_registry::{
+    Composition, Decision, GraphPart, ModelFacts, ModelIdentity, Overrides, PluginFacts, ProfileSet,
+    Quantisation, Subject,
+};
 use host_text::{TextError, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
 use serde_json::{Map, Value};
@@ -43,13 +46,15 @@ pub struct Located {
     pub model: LocalModel,
     /// Its `config.json`, or what a GGUF file says in its words.
     pub config: ModelConfig,
+    /// What is known of it beside its configuration.
+    pub identity: ModelIdentity,
 }
 
 /// What is known before a weight is read.
 pub struct Described {
     /// Its headers.
     pub checkpoint: Checkpoint,
-    /// What the plugin built.
+    /// What the plugin built, or what was frozen.
     pub graph: Graph,
 }
 
@@ -124,7 +129,8 @@ pub fn locate(
 ) -> Result<Located, Failure> {
     let model = fetch(store, profiles, source, progress)?;
     let config = read_config(&model.path)?;
-    Ok(Located { model, config })
+    let identity = ModelIdentity::read(&model.path)?;
+    Ok(Located { model, config, identity })
 }
 
 /// Fetches the model where it is not here yet.
@@ -154,10 +160,9 @@ fn pins(profiles: &ProfileSet, source: &ModelSource) -> Result<Pins, Failure> {
 /// # Errors
 /// A profile that does not exist. One that does not fit is part of the decision.
 pub fn decide(host: &Host, located: &Located, profile: Option<&str>) -> Result<Decision, Failure> {
-    let config = &located.config.json;
     Ok(match profile {
-        Some(id) => host.profiles().match_named(id, config)?,
-        None => host.profiles().match_config(config),
+        Some(id) => host.profiles().match_named(id, located.subject())?,
+        None => host.profiles().match_config(located.subject()),
     })
 }
 
@@ -172,11 +177,12 @@ pub fn resolve(
     overrides: &Overrides,
 ) -> Result<Composition, Failure> {
     let profile = decision.chosen().map_err(Clone::clone)?;
-    let facts = ModelFacts { config: &located.config.json, format: located.format() };
+    let Subject { config, identity } = located.subject();
+    let facts = ModelFacts { config, format: located.format(), identity };
     Ok(host.registry().resolve(profile, facts, overrides)?)
 }
 
-/// Reads the headers, has the plugin build the graph, and gives each tensor the scheme that the composition's rules or
+/// Reads the headers, takes the graph from the plugin or the frozen file, and gives each tensor the scheme that the composition's rules or
 /// plugin give it.
 ///
 /// # Errors
@@ -212,15 +218,24 @@ pub fn plugin_quant(
 /// As [`describe`], with the weights as they were published.
 ///
 /// # Errors
-/// A broken checkpoint, or a plugin that refuses it.
+/// A broken checkpoint, a plugin that refuses it, or a frozen graph over other tensors.
 pub fn describe_published(
     host: &Host,
     located: &Located,
     composition: &Composition,
 ) -> Result<Described, Failure> {
+    let plugin = match composition.graph() {
+        GraphPart::Plugin(plugin) => plugin,
+        GraphPart::Frozen(frozen) => {
+            let checkpoint = Checkpoint::open(&located.model.path)?;
+            composition.check_config(&checkpoint.config().json)?;
+            let graph = frozen.open(&catalogue(&checkpoint))?;
+            return Ok(Described { checkpoint, graph });
+        }
+    };
     // The plugin's code loads while the headers are read.
     let (plugin, checkpoint) = thread::scope(|scope| {
-        let plugin = scope.spawn(|| host.graph_plugin(composition));
+        let plugin = scope.spawn(|| host.graph_plugin(plugin, composition.quarantine()));
         let checkpoint = Checkpoint::open(&located.model.path);
         (plugin.join(), checkpoint)
     });
@@ -284,7 +299,7 @@ pub fn tokenizer(path: &Path, checkpoint: &Checkpoint) -> Result<Tokenizer, Text
 }
 
 /// What a plugin may know of the tensors.
-fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
+pub(crate) fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
     let facts = checkpoint.catalogue().iter().map(|info| {
         let is_dense = matches!(info.encoding, Encoding::Dense(_));
         (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
@@ -317,6 +332,11 @@ impl Described {
 }
 
 impl Located {
+    /// The model as profiles see it.
+    pub fn subject(&self) -> Subject<'_> {
+        Subject { config: &self.config.json, identity: &self.identity }
+    }
+
     /// How the checkpoint is stored, as profiles name it.
     pub fn format(&self) -> &'static str {
         match self.config.origin {

@@ -28,7 +28,8 @@ fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), F
     let source = source_of(host.profiles(), name)?;
     let located = locate(host, name)?;
     let decision = decide(host, &located, args.profile.as_deref())?;
-    let mut explanation = Explanation::new(source.to_string(), located.format(), &decision);
+    let mut explanation =
+        Explanation::new(source.to_string(), located.format(), located.subject(), &decision);
     let composition = match resolve(host, &located, &decision, &args.compose.overrides()) {
         Ok(composition) => composition,
         Err(failure) => return Ok((explanation, Err(failure))),

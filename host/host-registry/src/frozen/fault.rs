@@ -38,6 +38,12 @@ pub enum FrozenFault {
     /// A configuration without a fingerprint.
     #[error("the configuration has no fingerprint")]
     Config(#[source] IdentityFault),
+    /// A composition whose graph is frozen already.
+    #[error("the profile names the frozen graph `{name}` and no plugin")]
+    Already {
+        /// Its name.
+        name: String,
+    },
     /// A graph whose text gives another one.
     #[error("the graph does not come back from its text")]
     NotKept,
@@ -92,6 +98,9 @@ impl Reported for FrozenFault {
                 .expected(fault.expected)
                 .found(format!("`{}` is {}", fault.key, fault.found))
                 .mend("a graph is frozen for a configuration whose shape is known: add the key"),
+            FrozenFault::Already { .. } => Report::new("graph.frozen-already", text)
+                .expected("a profile whose graph a plugin builds")
+                .mend("name such a profile with --profile"),
             FrozenFault::NotKept => Report::new("graph.frozen-not-kept", text)
                 .mend("this is a fault of the program: please report it with the graph"),
             FrozenFault::Text { source, .. } => {

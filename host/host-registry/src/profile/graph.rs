@@ -27,7 +27,10 @@ pub struct FrozenRef {
 
 /// What may stand in the table; `frozen` with its digest, or `plugin` with its own keys.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "{ plugin = ID, version = RANGE } or { frozen = NAME, digest = DIGEST }"
+)]
 struct Keys {
     plugin: Option<String>,
     version: Option<VersionReq>,

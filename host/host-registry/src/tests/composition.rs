@@ -96,7 +96,8 @@ fn whatever_differs_changes_the_hash() {
     let other = config(json!({ "rms_norm_eps": 1e-6 }));
     let loaded = LoadedProfile::parse("p.toml", super::PROFILE).unwrap();
     differs(registry().resolve(&loaded, model(&other), &none).unwrap());
-    let gguf = crate::ModelFacts { format: "gguf", config: &config(json!({})) };
+    let altered = config(json!({}));
+    let gguf = crate::ModelFacts { format: "gguf", ..model(&altered) };
     differs(registry().resolve(&loaded, gguf, &none).unwrap());
 }
 

@@ -25,7 +25,7 @@ fn served(hidden_size: usize, overrides: &Overrides) -> Explanation {
     let decision = set().match_config(&config);
     let composition = registry().resolve(decision.chosen().unwrap(), model(&config), overrides).unwrap();
     let memory = MemoryPlan { weights_bytes: 90 << 20, state_bytes: 3 << 20, activation_bytes: 1 << 19 };
-    Explanation::new("./tiny", "safetensors", &decision)
+    Explanation::new("./tiny", "safetensors", &config, &decision)
         .with_composition(&composition)
         .with_graph(&graph())
         .with_memory(memory)
@@ -53,12 +53,12 @@ fn a_program_reads_the_same() {
 fn a_refused_model_is_told_with_the_reason() {
     let altered = config(json!({ "hidden_act": "gelu" }));
     let decision = set().match_config(&altered);
-    insta::assert_snapshot!("no_profile", Explanation::new("./tiny", "safetensors", &decision));
+    insta::assert_snapshot!("no_profile", Explanation::new("./tiny", "safetensors", &altered, &decision));
 
     let fits = config(json!({}));
     let decision = set().match_config(&fits);
     let overrides = Overrides { device: Some("mlx".to_owned()), ..Overrides::default() };
     let refusal = registry().resolve(decision.chosen().unwrap(), model(&fits), &overrides).unwrap_err();
-    let explanation = Explanation::new("./tiny", "safetensors", &decision).with_refusal(&refusal);
+    let explanation = Explanation::new("./tiny", "safetensors", &fits, &decision).with_refusal(&refusal);
     insta::assert_snapshot!("no_composition", explanation.with_refusal(&crate::MatchRefusal::NoProfiles));
 }

@@ -10,6 +10,8 @@ macro_rules! snapshot {
 mod composition;
 mod explanation;
 mod extending;
+mod fingerprint;
+mod frozen;
 mod loading;
 mod matching;
 mod properties;
@@ -24,7 +26,10 @@ use host_graph::{Graph, GraphBuilder, Op, TensorFacts};
 use host_plugins::{Kind, Runtime};
 use serde_json::{Map, Value, json};
 
-use crate::{DeviceFacts, LoadedProfile, ModelFacts, Parts, PluginFacts, Registry, Sha256Digest};
+use crate::{
+    DeviceFacts, GraphPart, LoadedProfile, ModelFacts, ModelIdentity, Parts, PluginFacts, Registry,
+    Sha256Digest,
+};
 
 /// A profile in which each case changes one place.
 pub(super) const PROFILE: &str = r#"schema = 1
@@ -125,9 +130,15 @@ pub(super) fn plugin(id: &str, version: &str) -> PluginFacts {
     }
 }
 
+/// The same as the part of a composition.
+pub(super) fn built_by(plugin: PluginFacts) -> GraphPart {
+    GraphPart::Plugin(plugin)
+}
+
 pub(super) fn host() -> Parts {
     Parts {
         plugins: vec![plugin("llama", "0.1.3"), plugin("gemma3", "0.2.0")],
+        graphs: Vec::new(),
         devices: vec![DeviceFacts {
             id: "cpu".to_owned(),
             n_threads: 2,
@@ -145,7 +156,7 @@ pub(super) fn registry() -> Registry {
 }
 
 pub(super) fn model(config: &Map<String, Value>) -> ModelFacts<'_> {
-    ModelFacts { config, format: "safetensors" }
+    ModelFacts { config, format: "safetensors", identity: &ModelIdentity::NONE }
 }
 
 /// Token ids in, their embeddings' products with the same table out: 8 tokens, width 4.

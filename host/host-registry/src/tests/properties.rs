@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE};
 use crate::{
-    Bytes, Compose, ContextTokens, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match, Names, PluginRef,
-    PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults, SamplingTable, Serve,
-    Sha256Digest, Source, Threads,
+    Bytes, Compose, ContextTokens, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match,
+    Names, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults,
+    SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -105,6 +105,9 @@ fn compose() -> impl Strategy<Value = Compose> {
             Quant::Plugin(Box::new(QuantRef { plugin, version, runtime, digest, params }))
         });
     let quant = prop_oneof![name().prop_map(Quant::Named), name().prop_map(Quant::Scheme), plugin];
+    let frozen =
+        (name(), digest()).prop_map(|(frozen, digest)| GraphRef::Frozen(FrozenRef { frozen, digest }));
+    let graph = prop_oneof![graph.prop_map(GraphRef::Plugin), frozen];
     let loader =
         prop::collection::btree_set(name(), 1..4).prop_map(|names| Names(names.into_iter().collect()));
     let numeric = prop_oneof![Just(Numeric::Exact), Just(Numeric::Fast)];

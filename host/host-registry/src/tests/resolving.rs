@@ -5,10 +5,10 @@ use host_device::KvStorage;
 use host_plugins::{Kind, Right, Runtime};
 use serde_json::json;
 
-use super::{config, host, model, plugin, profile, registry, table};
+use super::{built_by, config, host, model, plugin, profile, registry, table};
 use crate::{
-    Bytes, Composition, DeviceFacts, ModelFacts, Overrides, Parts, PluginFacts, PolicyRef, Quantisation,
-    Refusal, Registry, Sha256Digest, Threads,
+    Bytes, Composition, DeviceFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts, PolicyRef,
+    Quantisation, Refusal, Registry, Sha256Digest, Threads,
 };
 
 fn resolve(edits: &[(&str, &str)], parts: Parts, overrides: &Overrides) -> Result<Composition, Refusal> {
@@ -20,7 +20,7 @@ fn resolve(edits: &[(&str, &str)], parts: Parts, overrides: &Overrides) -> Resul
 fn what_is_named_is_composed() {
     let composition = resolve(&[], host(), &Overrides::default()).unwrap();
     assert_eq!(composition.profile_id(), "tiny");
-    assert_eq!(*composition.graph(), plugin("llama", "0.1.3"));
+    assert_eq!(*composition.graph(), built_by(plugin("llama", "0.1.3")));
     assert_eq!((composition.loader(), composition.device()), ("safetensors", "cpu"));
     let options = composition.options();
     assert_eq!((options.numeric, options.kv), (Numeric::Fast, KvStorage::PlainF16));
@@ -161,7 +161,8 @@ fn versions_runtimes_and_digests_narrow_the_plugins() {
     };
     let check = |plugin: &str, expected: &PluginFacts| {
         let edit = [("{ plugin = \"llama\", version = \"^0.1\" }", plugin)];
-        assert_eq!(resolve(&edit, parts(), &Overrides::default()).unwrap().graph(), expected, "{plugin}");
+        let composition = resolve(&edit, parts(), &Overrides::default()).unwrap();
+        assert_eq!(*composition.graph(), built_by(expected.clone()), "{plugin}");
     };
     check("{ plugin = \"llama\", version = \"=0.1.0\" }", &older);
     check("{ plugin = \"llama\", version = \"^0.2\" }", &plugin("llama", "0.2.0"));
@@ -203,7 +204,7 @@ fn what_is_not_there_as_named_is_refused() {
     let with = |plugins: Vec<PluginFacts>| Parts { plugins, ..host() };
     let of_model = |name: &str, format: &str, edits: &[(&str, &str)], max: serde_json::Value| {
         let config = config(json!({ "max_position_embeddings": max }));
-        let model = ModelFacts { config: &config, format };
+        let model = ModelFacts { config: &config, format, identity: &ModelIdentity::NONE };
         (name.to_owned(), vec![registry().resolve(&profile(edits), model, &none).expect_err(name)])
     };
     let pinned = format!("version = \"^0.1\", digest = \"{}\"", Sha256Digest::of(b"another build"));

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{DeviceFacts, host, plugin};
-use crate::{ModelFacts, Overrides, Parts, ProfileSet, Registry};
+use crate::{ModelFacts, ModelIdentity, Overrides, Parts, ProfileSet, Registry};
 
 fn shipped() -> ProfileSet {
     ProfileSet::from_texts([
@@ -135,7 +135,7 @@ fn a_model_of_its_own_has_its_own_profile_and_composes() {
         assert_eq!(chosen.id(), id);
         assert!(chosen.profile().source.is_some());
         for format in ["gguf", "safetensors"] {
-            let model = ModelFacts { config: &config, format };
+            let model = ModelFacts { config: &config, format, identity: &ModelIdentity::NONE };
             for numeric in [host_core::Numeric::Exact, host_core::Numeric::Fast] {
                 let overrides = Overrides { numeric: Some(numeric), ..Overrides::default() };
                 let composition = registry.resolve(chosen, model, &overrides).unwrap();
