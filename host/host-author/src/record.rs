@@ -113,7 +113,7 @@ mod tests {
     fn a_record_tells_all_edits_and_comes_back_from_json() {
         let mut edits = Edits::none();
         assert_eq!(EditsRecord::of(&edits).told(), "nothing");
-        edits.allow(TokenMask::from_runs(40, &[(30, 35), (3, 4), (35, 36)]));
+        edits.allow(TokenMask::from_runs(40, [(30, 35), (3, 4), (35, 36)]));
         edits.bias = vec![(9, 1.5), (2, f32::NEG_INFINITY), (9, -0.25)];
         edits.forced = vec![4];
         edits.samplers = vec![Sampler::TopK { k: 3 }];

@@ -320,19 +320,20 @@ pub(crate) fn list_of<T>(
     read: impl Fn(&mlua::Value) -> Option<T>,
 ) -> Option<Vec<T>> {
     let table = found.as_table()?;
-    let is_over = || lua.app_data_ref::<Deadline>().is_some_and(|deadline| deadline.is_over());
-    let goes_on = |n: usize| !n.is_multiple_of(LOOK) || !is_over();
-    let mut list = Vec::with_capacity(table.raw_len());
-    for item in table.sequence_values::<mlua::Value>() {
-        list.push(read(&item.ok()?)?);
-        goes_on(list.len()).then_some(())?;
+    let mut list: Vec<Option<T>> = Vec::new();
+    list.resize_with(table.raw_len(), || None);
+    for (n, pair) in table.pairs::<mlua::Value, mlua::Value>().enumerate() {
+        let (key, value) = pair.ok()?;
+        *list.get_mut(as_whole(&key)?.checked_sub(1)?)? = Some(read(&value)?);
+        if (n + 1).is_multiple_of(LOOK) && is_over(lua) {
+            return None;
+        }
     }
-    let mut n_pairs = 0;
-    for _ in table.pairs::<mlua::Value, mlua::Value>() {
-        n_pairs += 1;
-        goes_on(n_pairs).then_some(())?;
-    }
-    (n_pairs == list.len()).then_some(list)
+    list.into_iter().collect()
+}
+
+fn is_over(lua: &Lua) -> bool {
+    lua.app_data_ref::<Deadline>().is_some_and(|deadline| deadline.is_over())
 }
 
 /// A value as an error shows it, short.

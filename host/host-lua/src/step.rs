@@ -8,7 +8,7 @@ use host_sampling::{GrammarSpec, Whitespace};
 use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
-use crate::args::{Args, as_text, as_whole, list_of};
+use crate::args::{Args, as_f32, as_id, as_text, as_whole, list_of};
 use crate::fault::{Raised, calling_place};
 
 /// The step of a request's guest.
@@ -112,9 +112,9 @@ fn add_views<M: UserDataMethods<Step>>(methods: &mut M) {
 
 fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
     method(methods, "allow_runs", |lua, step, mut args| {
-        let runs = args.list("runs", "a list of pairs {start, end}", |found| as_run(lua, found))?;
+        let runs = args.list("runs", "a list of pairs {start, end}", as_run)?;
         args.end()?;
-        refusable(lua, step.allow_runs(&runs))
+        refusable(lua, step.allow_runs(runs.into_iter()))
     });
     method(methods, "allow_words", |lua, step, mut args| {
         let words = args.ids("words")?;
@@ -136,7 +136,7 @@ fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
     });
     method(methods, "bias", |lua, step, mut args| {
         let ids = args.ids("ids")?;
-        let values = args.list("values", "a list of numbers", crate::args::as_f32)?;
+        let values = args.list("values", "a list of numbers", as_f32)?;
         args.end()?;
         refusable(lua, step.bias(&ids, &values))
     });
@@ -194,11 +194,14 @@ fn parameter(lua: &Lua, value: &mlua::Value) -> Option<Json> {
     }
 }
 
-fn as_run(lua: &Lua, value: &mlua::Value) -> Option<(u32, u32)> {
-    match list_of(lua, value, crate::args::as_id)?[..] {
-        [start, end] => Some((start, end)),
-        _ => None,
+/// As [`list_of`] would read it, without a list.
+fn as_run(value: &mlua::Value) -> Option<(u32, u32)> {
+    let mut run = [None; 2];
+    for pair in value.as_table()?.pairs::<mlua::Value, mlua::Value>() {
+        let (key, value) = pair.ok()?;
+        *run.get_mut(as_whole(&key)?.checked_sub(1)?)? = Some(as_id(&value)?);
     }
+    Some((run[0]?, run[1]?))
 }
 
 impl UserData for Constraint {

@@ -16,6 +16,7 @@ mod quant;
 mod quarantine;
 mod session;
 mod step;
+mod ticker;
 
 pub use budget::{Budget, StepBudget};
 pub use constraint::PolicyConstraint;
@@ -32,6 +33,7 @@ pub use quant::{PluginQuant, QuantPlugin};
 pub use quarantine::{Clock, InQuarantine, MonotonicClock, PluginHealth, Quarantine, QuarantineRules};
 pub use session::{GraphSession, harmless_config_keys};
 pub use step::{PolicyStep, StepRefusal};
+pub use ticker::{Running, Ticker};
 
 #[cfg(test)]
 mod tests;

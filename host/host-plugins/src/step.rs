@@ -305,18 +305,24 @@ impl PolicyStep {
     ///
     /// # Errors
     /// As [`PolicyStep::accepted`].
-    pub fn allow_runs(&mut self, runs: &[(u32, u32)]) -> Result<(), StepRefusal> {
+    pub fn allow_runs<I>(&mut self, runs: I) -> Result<(), StepRefusal>
+    where
+        I: ExactSizeIterator<Item = (u32, u32)> + Clone,
+    {
         self.enter("allow_runs")?;
-        let checked = self.check_runs(runs);
+        let checked = self.check_runs(runs.clone());
         self.remember(checked)?;
         self.edits.allow(TokenMask::from_runs(self.n_vocab as usize, runs));
         Ok(())
     }
 
-    fn check_runs(&self, runs: &[(u32, u32)]) -> Result<(), StepRefusal> {
+    fn check_runs(
+        &self,
+        mut runs: impl ExactSizeIterator<Item = (u32, u32)> + Clone,
+    ) -> Result<(), StepRefusal> {
         let call = "allow_runs";
         within(call, "runs", runs.len(), self.budget.list_entries)?;
-        if let Some((start, end)) = runs.iter().find(|(start, end)| start > end) {
+        if let Some((start, end)) = runs.clone().find(|(start, end)| start > end) {
             return Err(StepRefusal::Parameter {
                 call,
                 name: "runs",
@@ -324,7 +330,7 @@ impl PolicyStep {
                 found: format!("{start}..{end}"),
             });
         }
-        match runs.iter().find(|(_, end)| *end > self.n_vocab) {
+        match runs.find(|(_, end)| *end > self.n_vocab) {
             Some((_, end)) => Err(self.unknown(call, end - 1)),
             None => Ok(()),
         }

@@ -210,17 +210,7 @@ impl<'a> Candidates<'a> {
     pub(crate) fn allow(&mut self, mask: &TokenMask) {
         self.read();
         if self.form == Form::Dense {
-            for (logits, word) in self.scratch.dense.chunks_mut(32).zip(mask.words()) {
-                match word {
-                    0 => logits.fill(f32::NEG_INFINITY),
-                    &u32::MAX => {}
-                    word => {
-                        for (bit, logit) in logits.iter_mut().enumerate() {
-                            *logit = if word >> bit & 1 == 1 { *logit } else { f32::NEG_INFINITY };
-                        }
-                    }
-                }
-            }
+            mask.exclude_others(&mut self.scratch.dense);
         } else {
             self.scratch.entries.retain(|(id, _)| mask.contains(*id));
         }

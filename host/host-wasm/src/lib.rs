@@ -19,7 +19,6 @@ mod quant;
 mod runtime;
 mod settings;
 mod size;
-mod ticker;
 mod words;
 
 pub use plugin::WasmPlugin;

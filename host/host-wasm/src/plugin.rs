@@ -4,13 +4,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use host_graph::{BuildError, Catalogue, Graph, Value};
-use host_plugins::{Budget, GraphPlugin, GraphSession, LogSink, PluginError, PluginName};
+use host_plugins::{Budget, GraphPlugin, GraphSession, LogSink, PluginError, PluginName, Ticker};
 use wasmtime::{Engine, Store};
 
 use crate::contract_0_2::graph::{ModelGraphPre, PluginError as Given};
 use crate::guest::Guest;
 use crate::hook::Hook;
-use crate::ticker::Ticker;
 
 const HOOK: &str = "build";
 
@@ -47,7 +46,7 @@ impl WasmPlugin {
     /// Instantiates and calls the hook. The deadline covers both.
     fn call(&self, store: &mut Store<Guest>, config: &str) -> wasmtime::Result<Result<u32, Given>> {
         store.limiter(|guest| &mut guest.limits);
-        store.set_epoch_deadline(Ticker::epochs(self.budget.time_ms));
+        store.set_epoch_deadline(Ticker::periods(self.budget.time_ms));
         store.epoch_deadline_trap();
         let _running = self.ticker.run();
         self.instance.instantiate(&mut *store)?.call_build(&mut *store, config)

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host_plugins::{
     Budget, Grants, LogSink, NoVocabulary, PluginError, PluginName, PolicyInput, PolicyInstance, PolicyStep,
-    PolicyTraits, PolicyVocabulary, SamplingPolicy,
+    PolicyTraits, PolicyVocabulary, SamplingPolicy, Ticker,
 };
 use host_sampling::Edits;
 use wasmtime::component::ResourceAny;
@@ -15,7 +15,6 @@ use crate::contract_0_2::graph::tenon::plugin::types::PluginError as Given;
 use crate::hook::Hook;
 use crate::policy_exports::{PolicyExports, PolicyPre};
 use crate::policy_guest::PolicyGuest;
-use crate::ticker::Ticker;
 
 /// A sampling policy as a component.
 pub struct WasmPolicy {
@@ -64,7 +63,7 @@ impl Shared {
             return Err(PluginError::Ended { plugin: self.name.clone(), hook: name, cause });
         }
         let hook = self.hook(name);
-        request.store.set_epoch_deadline(Ticker::epochs(self.budget.time_ms(name)));
+        request.store.set_epoch_deadline(Ticker::periods(self.budget.time_ms(name)));
         let _running = self.ticker.run();
         call(&*request.exports, &mut request.store).map_err(|error| {
             let fault = hook.fault(&error, request.store.data_mut().last_line.take());
@@ -105,7 +104,7 @@ impl WasmPolicy {
         let mut store = Store::new(&self.engine, PolicyGuest::new(step, budget));
         store.limiter(|guest| &mut guest.limits);
         store.epoch_deadline_trap();
-        store.set_epoch_deadline(Ticker::epochs(budget.time_ms));
+        store.set_epoch_deadline(Ticker::periods(budget.time_ms));
         let exports = {
             let _running = ticker.run();
             self.instance.instantiate(&mut store)

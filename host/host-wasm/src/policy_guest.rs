@@ -129,8 +129,7 @@ impl sampling::HostStep for PolicyGuest {
     }
 
     fn allow_runs(&mut self, _: Resource<StepHandle>, runs: Vec<sampling::Run>) -> Refusable<()> {
-        let runs: Vec<_> = runs.into_iter().map(|run| (run.start, run.end)).collect();
-        refusable(self.step.allow_runs(&runs))
+        refusable(self.step.allow_runs(runs.iter().map(|run| (run.start, run.end))))
     }
 
     fn allow_words(&mut self, _: Resource<StepHandle>, words: Vec<u32>) -> Refusable<()> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use host_core::quant::{QuantError, Role, Scheme, TensorFacts};
-use host_plugins::{Budget, LogSink, PluginError, PluginName, QuantPlugin};
+use host_plugins::{Budget, LogSink, PluginError, PluginName, QuantPlugin, Ticker};
 use wasmtime::Store;
 
 use crate::contract_0_2::graph::tenon::plugin::types;
@@ -12,7 +12,6 @@ use crate::contract_0_2::quant::QuantProfilePre;
 use crate::contract_0_2::quant::tenon::plugin::quant;
 use crate::guest::{Fault, Memory};
 use crate::hook::Hook;
-use crate::ticker::Ticker;
 
 /// A quantisation profile as a component.
 pub struct WasmQuant {
@@ -69,7 +68,7 @@ impl WasmQuant {
         tensors: &[quant::TensorFacts],
     ) -> wasmtime::Result<Result<Vec<quant::Scheme>, types::PluginError>> {
         store.limiter(|guest| &mut guest.limits);
-        store.set_epoch_deadline(Ticker::epochs(self.budget.time_ms));
+        store.set_epoch_deadline(Ticker::periods(self.budget.time_ms));
         store.epoch_deadline_trap();
         let _running = self.ticker.run();
         self.instance.instantiate(&mut *store)?.call_plan(&mut *store, config, params, tensors)

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use host_plugins::{Budget, ContractVersion, Kind, LogSink, PluginError, PluginPackage, Runtime};
+use host_plugins::{Budget, ContractVersion, Kind, LogSink, PluginError, PluginPackage, Runtime, Ticker};
 use wasmtime::Engine;
 use wasmtime::component::{Component, InstancePre, Linker};
 
@@ -19,7 +19,6 @@ use crate::policy_guest::PolicyGuest;
 use crate::quant::{QuantGuest, WasmQuant};
 use crate::settings::settings;
 use crate::size;
-use crate::ticker::Ticker;
 use crate::{contract_0_1, contract_0_2};
 
 /// An engine, its clock and its cache.
@@ -68,7 +67,7 @@ impl WasmRuntime {
         let failed = |message: String| PluginError::Engine { message };
         let engine = Engine::new(&settings(guests)).map_err(|error| failed(format!("{error:#}")))?;
         let linkers = linkers(&engine).map_err(|error| failed(error.to_string()))?;
-        let ticker = Arc::new(Ticker::start(&engine).map_err(|error| failed(error.to_string()))?);
+        let ticker = Arc::new(epochs(&engine).map_err(|error| failed(error.to_string()))?);
         let open = |folder: &Path| {
             Cache::open(folder).map_err(|source| PluginError::Cache { path: folder.to_owned(), source })
         };
@@ -164,6 +163,16 @@ impl WasmRuntime {
         }
         deserialize(&self.engine, &code).ok_or_else(|| load("the engine refused its own code".to_owned()))
     }
+}
+
+/// The clock of the engine's epochs.
+fn epochs(engine: &Engine) -> std::io::Result<Ticker> {
+    let engine = engine.weak();
+    Ticker::start("wasm-epochs", move |n| {
+        let Some(engine) = engine.upgrade() else { return false };
+        (0..n).for_each(|_| engine.increment_epoch());
+        true
+    })
 }
 
 /// One for each served contract.

@@ -2,6 +2,7 @@
 
 use host_core::Sampler;
 use host_plugins::{Grants, PolicyVocabulary, Right};
+use host_sampling::TokenMask;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -145,8 +146,7 @@ impl Placed<PolicyCase> {
         let mask_of = |tokens: &[Token], is_in: bool| {
             let named = self.tokens(vocabulary, tokens)?;
             let ids = (0..n_vocab).filter(|id| named.contains(id) == is_in);
-            let mut mask = host_sampling::TokenMask::none(n_vocab as usize);
-            ids.for_each(|id| mask.insert(id));
+            let mask = TokenMask::from_runs(n_vocab as usize, ids.map(|id| (id, id + 1)));
             Ok(Some(crate::record::runs(&mask)))
         };
         match (&step.allowed, &step.excluded) {

@@ -21,7 +21,7 @@ fn greedy(edits: &Edits) -> Result<u32, SampleError> {
 
 #[test]
 fn edits_act_before_the_chain() {
-    let runs = |runs: &[(u32, u32)]| Some(TokenMask::from_runs(6, runs));
+    let runs = |runs: &[(u32, u32)]| Some(TokenMask::from_runs(6, runs.iter().copied()));
     let lowered = Sampler::Presence { penalty: 9.0, context_tokens: 0 };
     let cases = [
         ("nothing", Edits::none(), Ok(1)),
@@ -71,8 +71,8 @@ fn edits_act_before_the_chain() {
 #[test]
 fn masks_of_two_intersect() {
     let mut edits = Edits::none();
-    edits.allow(TokenMask::from_runs(6, &[(0, 4)]));
-    edits.allow(TokenMask::from_runs(6, &[(2, 6)]));
+    edits.allow(TokenMask::from_runs(6, [(0, 4)]));
+    edits.allow(TokenMask::from_runs(6, [(2, 6)]));
     assert_eq!(greedy(&edits), Ok(3));
     assert!(!edits.is_empty());
     edits.clear();
