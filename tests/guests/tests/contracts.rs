@@ -19,6 +19,9 @@ use host_plugins::{
 use host_wasm::WasmRuntime;
 use sha2::{Digest, Sha256};
 
+/// Every contract that was released; all are served.
+const RELEASES: [&str; 2] = ["0.1", "0.2"];
+
 fn sha256(path: &Path) -> String {
     let hash = Sha256::digest(fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display())));
     hash.iter().map(|byte| format!("{byte:02x}")).collect()
@@ -33,7 +36,11 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 /// A plugin that was built against a contract goes by its text: a change is a new folder.
 #[test]
 fn released_contracts_are_frozen() {
-    let released = [("0.1", include_str!("../fixtures/contract-0.1/wit.sha256"))];
+    let released = [
+        ("0.1", include_str!("../fixtures/contract-0.1/wit.sha256")),
+        ("0.2", include_str!("../fixtures/contract-0.2/wit.sha256")),
+    ];
+    assert_eq!(released.map(|(version, _)| version), RELEASES);
     for (version, pinned) in released {
         let line = |path: &PathBuf| format!("{}  {}\n", sha256(path), path.file_name().unwrap().display());
         let found: String =
@@ -63,25 +70,29 @@ fn each_served_contract_is_served_whole() {
 
 #[test]
 fn stored_components_are_as_they_were_built() {
-    let folder = workspace().join("tests/guests/fixtures/contract-0.1");
-    let text = fs::read_to_string(folder.join("PROVENANCE.toml")).unwrap();
-    let provenance: toml::Table = text.parse().unwrap();
-    let pinned: BTreeMap<_, _> = provenance["sha256"].as_table().unwrap().iter().collect();
-    assert_eq!(pinned.len(), 6);
-    for (name, digest) in pinned {
-        assert_eq!(sha256(&folder.join(name)), digest.as_str().unwrap(), "{name}");
+    for (release, n_files) in RELEASES.into_iter().zip([6, 8]) {
+        let folder = workspace().join("tests/guests/fixtures").join(format!("contract-{release}"));
+        let text = fs::read_to_string(folder.join("PROVENANCE.toml")).unwrap();
+        let provenance: toml::Table = text.parse().unwrap();
+        let pinned: BTreeMap<_, _> = provenance["sha256"].as_table().unwrap().iter().collect();
+        assert_eq!(pinned.len(), n_files, "{release}");
+        for (name, digest) in pinned {
+            assert_eq!(sha256(&folder.join(name)), digest.as_str().unwrap(), "{release} {name}");
+        }
     }
 }
 
 #[test]
 fn a_stored_graph_plugin_of_each_release_builds_the_same_graph() {
     let twin = LuaPlugin::open(&lua_package("llama-lua"), Budget::default(), LogSink::discard()).unwrap();
-    let stored = wasm_plugin(&released_package("0.1", "llama"));
-    for fixture in ["tiny-llama-gqa-f32", "tiny-llama-rope-yarn", "tiny-llama-mha-bias"] {
-        let build = |plugin: &dyn GraphPlugin| {
-            plugin.build(&fixture_config(fixture), fixture_catalogue(fixture)).unwrap().fingerprint()
-        };
-        assert_eq!(build(&stored), build(&twin), "{fixture}");
+    for release in RELEASES {
+        let stored = wasm_plugin(&released_package(release, "llama"));
+        for fixture in ["tiny-llama-gqa-f32", "tiny-llama-rope-yarn", "tiny-llama-mha-bias"] {
+            let build = |plugin: &dyn GraphPlugin| {
+                plugin.build(&fixture_config(fixture), fixture_catalogue(fixture)).unwrap().fingerprint()
+            };
+            assert_eq!(build(&stored), build(&twin), "{release} {fixture}");
+        }
     }
 }
 
@@ -89,9 +100,7 @@ fn a_stored_graph_plugin_of_each_release_builds_the_same_graph() {
 fn a_stored_policy_of_each_release_gives_the_same_tokens() {
     let (budget, log) = (Budget::default(), LogSink::discard());
     let runtime = WasmRuntime::new(None).unwrap();
-    let stored = runtime.open_policy(&released_package("0.1", "no-repeat"), budget, log.clone()).unwrap();
-    let twin = LuaPolicy::open(&lua_package("no-repeat-lua"), budget, log).unwrap();
-    assert_eq!(stored.describe().unwrap(), twin.describe().unwrap());
+    let twin = LuaPolicy::open(&lua_package("no-repeat-lua"), budget, log.clone()).unwrap();
     let decode = |policy: &dyn SamplingPolicy| {
         let mut instance = policy.open(r#"{"ngram": 2}"#, numbers(50), &Grants::default()).unwrap();
         let mut request = Loop::new(50, &[1, 2, 3], &SamplingSettings::GREEDY.into());
@@ -104,15 +113,19 @@ fn a_stored_policy_of_each_release_gives_the_same_tokens() {
         request.step(&mut *fork).unwrap();
         request.generated().to_vec()
     };
-    assert_eq!(decode(&stored), decode(&twin));
+    for release in RELEASES {
+        let package = released_package(release, "no-repeat");
+        let stored = runtime.open_policy(&package, budget, log.clone()).unwrap();
+        assert_eq!(stored.describe().unwrap(), twin.describe().unwrap(), "{release}");
+        assert_eq!(decode(&stored), decode(&twin), "{release}");
+    }
 }
 
 #[test]
 fn a_stored_quantisation_profile_of_each_release_gives_the_same_plan() {
     let (budget, log) = (Budget::default(), LogSink::discard());
     let runtime = WasmRuntime::new(None).unwrap();
-    let stored = runtime.open_quant(&released_package("0.1", "quant-uniform"), budget, log.clone()).unwrap();
-    let twin = LuaQuant::open(&lua_package("quant-uniform-lua"), budget, log).unwrap();
+    let twin = LuaQuant::open(&lua_package("quant-uniform-lua"), budget, log.clone()).unwrap();
     let tensor = |name: &str, shape: &[usize], role| TensorFacts {
         name: name.to_owned(),
         shape: shape.to_vec(),
@@ -126,7 +139,11 @@ fn a_stored_quantisation_profile_of_each_release_gives_the_same_plan() {
         tensor("model.layers.0.input_layernorm.weight", &[64], Role::Norm),
     ];
     let params = r#"{"bits": 4, "group_size": 64}"#;
-    let plan = stored.plan("{}", params, &tensors).unwrap();
-    assert_eq!(plan, twin.plan("{}", params, &tensors).unwrap());
+    let plan = twin.plan("{}", params, &tensors).unwrap();
+    for release in RELEASES {
+        let package = released_package(release, "quant-uniform");
+        let stored = runtime.open_quant(&package, budget, log.clone()).unwrap();
+        assert_eq!(stored.plan("{}", params, &tensors).unwrap(), plan, "{release}");
+    }
     assert_eq!(plan.iter().filter(|scheme| **scheme != host_core::quant::Scheme::Keep).count(), 1);
 }

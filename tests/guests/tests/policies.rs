@@ -5,7 +5,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use guests::{Bytes, Loop, lua_package, misbehave_policy_lua, misbehave_policy_wasm, numbers, wasm_package};
+use guests::{
+    Bytes, Loop, lua_package, misbehave_policy_lua, misbehave_policy_wasm, numbers, released_package,
+    wasm_package,
+};
 use host_core::{Reported, SamplingChain, SamplingSettings};
 use host_lua::LuaPolicy;
 use host_plugins::{
@@ -72,6 +75,22 @@ fn twins_give_the_same_tokens() {
             (policy.describe().unwrap(), decode(&mut *instance, &case))
         });
         assert_eq!(wasm, lua, "{case}");
+    }
+}
+
+/// Constraints came with contract 0.2; what was built against it then still holds to them.
+#[test]
+fn a_stored_policy_with_a_constraint_gives_the_same_tokens() {
+    let runtime = WasmRuntime::new(None).unwrap();
+    let (budget, log) = (Budget::default(), LogSink::discard());
+    let stored = runtime.open_policy(&released_package("0.2", "json"), budget, log).unwrap();
+    let [_, lua] = twins("json");
+    for case in cases().into_iter().filter(|case| case["policy"] == "json") {
+        let [stored, lua] = [&stored as &dyn SamplingPolicy, &*lua].map(|policy| {
+            let params = case["params"].to_string();
+            decode(&mut *policy.open(&params, vocabulary(&case), &grants()).unwrap(), &case)
+        });
+        assert_eq!(stored, lua, "{case}");
     }
 }
 
