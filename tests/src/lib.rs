@@ -9,6 +9,7 @@ pub mod judge;
 pub mod model;
 pub mod places;
 pub mod program;
+pub mod reload;
 pub mod rows;
 pub mod skip;
 

@@ -100,9 +100,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("hf-hub", &["host-models"]),
     ("ureq", &["host-models"]),
     ("zip", &["host-models", "xtask"]),
-    ("notify", &["host-registry"]),
-    // Profiles, plugin manifests and cases; xtask reads the workspace's own manifests.
-    ("toml", &["host-registry", "host-plugins", "host-author", "xtask"]),
+    ("notify", &["host-service"]),
+    // Profiles, plugin manifests, cases and settings; xtask reads the workspace's own manifests.
+    ("toml", &["host-registry", "host-plugins", "host-author", "host-service", "xtask"]),
     // Makes components; the tests make broken ones.
     ("wit-component", &["host-build", "guests"]),
 ];

@@ -1,11 +1,12 @@
 //! One request run to its end, with its text as it comes.
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use host_core::FinishReason;
-use host_engine::{Engine, Outcome, Request, TokenLogprobs};
+use host_engine::{CancelFlag, Engine, EngineError, Outcome, Request, TokenLogprobs};
 use host_text::{Detokenizer, StopMatcher, Tokenizer};
 
 use crate::error::Failure;
@@ -49,41 +50,75 @@ pub(crate) fn answer(
     sink: &mut dyn FnMut(&str) -> ControlFlow<()>,
 ) -> Result<Answer, Failure> {
     let cancel = request.cancel.clone();
-    let mut words = Words::new(tokenizer, stop, sink);
     let started = Instant::now();
+    engine.submit(request)?;
+    let outcomes = Alone { engine, ready: VecDeque::new() };
+    gather(outcomes, started, &cancel, tokenizer, stop, sink)
+}
+
+/// The outcomes of the only request of an engine.
+struct Alone<'a> {
+    engine: &'a mut Engine,
+    ready: VecDeque<Outcome>,
+}
+
+impl Iterator for Alone<'_> {
+    type Item = Outcome;
+
+    fn next(&mut self) -> Option<Outcome> {
+        while self.ready.is_empty() && !self.engine.is_idle() {
+            self.ready.extend(self.engine.step().into_iter().map(|event| event.outcome));
+        }
+        self.ready.pop_front()
+    }
+}
+
+/// Makes an answer of a request's outcomes, which `cancel` ends early.
+///
+/// `started` is when it was submitted; `sink` as in [`answer`].
+///
+/// # Errors
+/// A failed row.
+pub(crate) fn gather(
+    outcomes: impl Iterator<Item = Outcome>,
+    started: Instant,
+    cancel: &CancelFlag,
+    tokenizer: &Arc<Tokenizer>,
+    stop: &[String],
+    sink: &mut dyn FnMut(&str) -> ControlFlow<()>,
+) -> Result<Answer, Failure> {
+    let mut words = Words::new(tokenizer, stop, sink);
     let (mut first, mut last) = (started, started);
     let mut logprobs = Vec::new();
     let mut token_ids = Vec::new();
-    engine.submit(request)?;
-    loop {
-        for event in engine.step() {
-            match event.outcome {
-                Outcome::Token { token_id, logprobs: of_token } => {
-                    last = Instant::now();
-                    if token_ids.is_empty() {
-                        first = last;
-                    }
-                    token_ids.push(token_id);
-                    logprobs.extend(of_token);
-                    if words.push(token_id).is_break() {
-                        cancel.cancel();
-                    }
+    for outcome in outcomes {
+        match outcome {
+            Outcome::Token { token_id, logprobs: of_token } => {
+                last = Instant::now();
+                if token_ids.is_empty() {
+                    first = last;
                 }
-                Outcome::Failed(report) => return Err(report.into()),
-                Outcome::Finished { reason, .. } => {
-                    let stopped = words.finish();
-                    return Ok(Answer {
-                        token_ids,
-                        text: words.text,
-                        finish_reason: if stopped { FinishReason::Stop } else { reason },
-                        logprobs,
-                        prefill: first - started,
-                        decode: last - first,
-                    });
+                token_ids.push(token_id);
+                logprobs.extend(of_token);
+                if words.push(token_id).is_break() {
+                    cancel.cancel();
                 }
+            }
+            Outcome::Failed(report) => return Err(report.into()),
+            Outcome::Finished { reason, .. } => {
+                let stopped = words.finish();
+                return Ok(Answer {
+                    token_ids,
+                    text: words.text,
+                    finish_reason: if stopped { FinishReason::Stop } else { reason },
+                    logprobs,
+                    prefill: first - started,
+                    decode: last - first,
+                });
             }
         }
     }
+    Err(EngineError::Stopped.into())
 }
 
 /// Token ids become text, up to the first stop string.

@@ -12,12 +12,16 @@ use host_service::ModelName;
 use serde_json::{Map, Value};
 
 mod plugin;
+mod profiles;
 
 use plugin::PLUGIN_EXAMPLES;
 pub(crate) use plugin::{
     FolderOnly, FuzzArgs, NewArgs, PluginArgs, PluginBenchArgs, PluginCommand, PluginDoctorArgs, ReplayArgs,
     plugin_folder,
 };
+
+use profiles::PROFILES_EXAMPLES;
+pub(crate) use profiles::{ProfilesArgs, ProfilesCheckArgs, ProfilesCommand, ProfilesWatchArgs};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -83,6 +87,9 @@ pub(crate) enum Command {
     Graph(GraphArgs),
     /// List, fetch and remove models
     Models(ModelsArgs),
+    /// Check profiles and plugins, reload them when they change, and go back
+    #[command(after_help = PROFILES_EXAMPLES)]
+    Profiles(Box<ProfilesArgs>),
     /// Write a model as a folder with safetensors, config.json and tokenizer
     #[command(after_help = IMPORT_EXAMPLES)]
     Import(ImportArgs),
@@ -114,6 +121,7 @@ impl Command {
                 ModelsCommand::Remove { .. } => false,
             },
             Command::Plugin(args) => args.command.wants_json(),
+            Command::Profiles(args) => args.command.wants_json(),
             Command::Doctor(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Quantize(args) => args.json,
@@ -333,6 +341,7 @@ Examples:
   tenon chat --profile smollm2-135m
   tenon chat --model ./folder --system \"You answer in rhymes.\" --temperature 0.7
 
+Profiles and plugins that change are live for the next answer; a running one ends as it began.
 In a chat, /help lists the commands. Ctrl-C ends an answer, Ctrl-D the chat.";
 
 #[derive(Args, Debug)]

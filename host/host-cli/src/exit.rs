@@ -45,6 +45,7 @@ impl Exit {
             | (_, "author.name" | "author.folder-taken" | "author.no-plugin") => Exit::Usage,
             (_, "pipeline.cancelled") => Exit::Interrupted,
             ("profile" | "registry" | "compose" | "plugin" | "graph" | "quant", _) => Exit::Refused,
+            (_, "reload.kept-out" | "reload.memory" | "reload.draining") => Exit::Refused,
             (_, "device.unsupported" | "device.memory") => Exit::Refused,
             _ => Exit::Failed,
         }

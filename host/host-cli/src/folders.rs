@@ -30,6 +30,13 @@ pub(crate) fn profiles(args: &FolderArgs) -> Result<Vec<PathBuf>, CliError> {
     folders(&PROFILES, &args.profiles)
 }
 
+/// Folders of profiles, then the one beside the program: where settings are looked for.
+pub(crate) fn with_settings(profiles: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
+    let mut folders = profiles.to_vec();
+    folders.push(prefix()?.join(PROFILES.beside));
+    Ok(folders)
+}
+
 fn folders(kind: &Kind, of_flag: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let folders = match (of_flag, env::var_os(kind.variable)) {
         ([], Some(list)) => env::split_paths(&list).collect(),

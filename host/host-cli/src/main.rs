@@ -18,6 +18,7 @@ mod pipeline_host;
 mod progress;
 mod prompt;
 mod sampling;
+mod service;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
         Command::Explain(args) => commands::explain::run(&cli.folders, &args),
         Command::Graph(args) => commands::graph::run(&cli.folders, &args),
         Command::Models(args) => commands::models::run(&cli.folders, &args),
+        Command::Profiles(args) => commands::profiles::run(&cli.folders, &args),
         Command::Import(args) => commands::import::run(&cli.folders, &args),
         Command::Quantize(args) => commands::quantize::run(&cli.folders, &args),
         Command::Plugin(args) => commands::plugin::run(&cli.folders, &args),

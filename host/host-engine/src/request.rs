@@ -17,7 +17,11 @@ pub struct SessionId(pub u64);
 
 /// Ends a request from anywhere: the engine looks at it before each step.
 #[derive(Clone, Debug, Default)]
-pub struct CancelFlag(Arc<AtomicBool>);
+pub struct CancelFlag {
+    raised: Arc<AtomicBool>,
+    /// Raises this one too.
+    of_many: Option<Arc<AtomicBool>>,
+}
 
 impl CancelFlag {
     /// A flag that is not raised.
@@ -27,19 +31,26 @@ impl CancelFlag {
 
     /// Raises it. Safe in a signal handler's thread; raising it twice is harmless.
     pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.raised.store(true, Ordering::Relaxed);
+    }
+
+    /// The same flag, also raised when `many` is: ends many requests at once. Takes the place of an earlier `many`.
+    #[must_use]
+    pub fn also(self, many: &CancelFlag) -> CancelFlag {
+        CancelFlag { of_many: Some(Arc::clone(&many.raised)), ..self }
     }
 
     /// Whether it was raised.
     pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        let is_raised = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
+        is_raised(&self.raised) || self.of_many.as_deref().is_some_and(is_raised)
     }
 }
 
 /// A flag that others hold too.
 impl From<Arc<AtomicBool>> for CancelFlag {
     fn from(flag: Arc<AtomicBool>) -> Self {
-        CancelFlag(flag)
+        CancelFlag { raised: flag, of_many: None }
     }
 }
 

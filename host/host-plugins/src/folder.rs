@@ -25,20 +25,28 @@ impl PluginFolder {
     /// # Errors
     /// [`PluginError::Read`] when a folder of `dirs` cannot be listed.
     pub fn scan<P: AsRef<Path>>(dirs: &[P]) -> Result<Self, PluginError> {
+        let mut folders = Vec::new();
+        for dir in dirs {
+            folders.extend(plugin_folders(dir.as_ref())?);
+        }
+        Ok(PluginFolder::of(folders.iter().map(|folder| PluginPackage::read(folder))))
+    }
+
+    /// Plugins that were read already, each with its outcome. Two of one id and version are refused as
+    /// [`PluginFolder::scan`] does.
+    pub fn of(read: impl IntoIterator<Item = Result<PluginPackage, PluginError>>) -> Self {
         let mut found = PluginFolder::default();
         let mut duplicates = Vec::new();
-        for dir in dirs {
-            for folder in plugin_folders(dir.as_ref())? {
-                match PluginPackage::read(&folder) {
-                    Ok(package) => found.enter(package, &mut duplicates),
-                    Err(problem) => found.problems.push(problem),
-                }
+        for outcome in read {
+            match outcome {
+                Ok(package) => found.enter(package, &mut duplicates),
+                Err(problem) => found.problems.push(problem),
             }
         }
         for name in duplicates {
             found.packages.remove(&name);
         }
-        Ok(found)
+        found
     }
 
     fn enter(&mut self, package: PluginPackage, duplicates: &mut Vec<PluginName>) {

@@ -22,6 +22,17 @@ pub trait GraphPlugin: Send + Sync {
     fn build(&self, config: &str, catalogue: Catalogue) -> Result<Graph, PluginError>;
 }
 
+/// A plugin that several hold.
+impl<P: GraphPlugin + ?Sized> GraphPlugin for Arc<P> {
+    fn name(&self) -> &PluginName {
+        (**self).name()
+    }
+
+    fn build(&self, config: &str, catalogue: Catalogue) -> Result<Graph, PluginError> {
+        (**self).build(config, catalogue)
+    }
+}
+
 /// Where a plugin's log lines go.
 #[derive(Clone)]
 pub struct LogSink(Arc<Listener>);

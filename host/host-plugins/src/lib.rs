@@ -24,7 +24,7 @@ pub use error::{FieldProblem, PluginError, clip};
 pub use folder::PluginFolder;
 pub use hook::{GraphPlugin, LogSink};
 pub use manifest::{ContractVersion, Kind, Manifest, Runtime};
-pub use package::{Digest, PluginName, PluginPackage};
+pub use package::{Digest, ENTRY_BYTES, MANIFEST_BYTES, MANIFEST_FILE, PluginName, PluginPackage};
 pub use policy::{
     Grants, Needs, NoVocabulary, PolicyInput, PolicyInstance, PolicyTraits, PolicyVocabulary, Right,
     SamplingPolicy,

@@ -2,6 +2,7 @@
 
 use std::fmt::{self, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use semver::Version;
 use sha2::{Digest as _, Sha256};
@@ -10,9 +11,11 @@ use crate::error::PluginError;
 use crate::manifest::Manifest;
 
 /// The name of the manifest file.
-pub(crate) const MANIFEST_FILE: &str = "plugin.toml";
-const MANIFEST_BYTES: u64 = 64 << 10;
-const ENTRY_BYTES: u64 = 32 << 20;
+pub const MANIFEST_FILE: &str = "plugin.toml";
+/// The largest manifest that is read, in bytes.
+pub const MANIFEST_BYTES: u64 = 64 << 10;
+/// The largest entry that is read, in bytes.
+pub const ENTRY_BYTES: u64 = 32 << 20;
 
 /// SHA-256 over manifest and entry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -46,13 +49,13 @@ impl fmt::Display for PluginName {
     }
 }
 
-/// A plugin as it was on disk when it was read. Nothing reads the files again.
+/// A plugin as it was on disk when it was read. Nothing reads the files again; clones share the bytes.
 #[derive(Clone, Debug)]
 pub struct PluginPackage {
     manifest: Manifest,
     name: PluginName,
     folder: PathBuf,
-    entry: Vec<u8>,
+    entry: Arc<[u8]>,
     digest: Digest,
 }
 
@@ -70,19 +73,23 @@ impl PluginPackage {
         })?;
         let manifest = Manifest::parse(&text, &path)?;
         let entry = read_at_most(&folder.join(&manifest.entry), ENTRY_BYTES)?;
-        Ok(PluginPackage::new(manifest, &text, entry, folder))
+        Ok(PluginPackage::new(manifest, &text, entry.into(), folder))
     }
 
     /// A package from parts in memory; `folder` is only named in errors.
     ///
     /// # Errors
     /// Those of [`Manifest::parse`].
-    pub fn from_parts(manifest: &str, entry: Vec<u8>, folder: &Path) -> Result<Self, PluginError> {
+    pub fn from_parts(
+        manifest: &str,
+        entry: impl Into<Arc<[u8]>>,
+        folder: &Path,
+    ) -> Result<Self, PluginError> {
         let parsed = Manifest::parse(manifest, &folder.join(MANIFEST_FILE))?;
-        Ok(PluginPackage::new(parsed, manifest, entry, folder))
+        Ok(PluginPackage::new(parsed, manifest, entry.into(), folder))
     }
 
-    fn new(manifest: Manifest, text: &str, entry: Vec<u8>, folder: &Path) -> Self {
+    fn new(manifest: Manifest, text: &str, entry: Arc<[u8]>, folder: &Path) -> Self {
         let name = PluginName { id: manifest.id.clone(), version: manifest.version.clone() };
         let digest = digest(text.as_bytes(), &entry);
         PluginPackage { manifest, name, folder: folder.to_owned(), entry, digest }

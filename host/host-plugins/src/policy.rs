@@ -150,6 +150,26 @@ pub trait SamplingPolicy: Send + Sync {
     ) -> Result<Box<dyn PolicyInstance>, PluginError>;
 }
 
+/// A policy that several hold.
+impl<P: SamplingPolicy + ?Sized> SamplingPolicy for Arc<P> {
+    fn name(&self) -> &PluginName {
+        (**self).name()
+    }
+
+    fn describe(&self) -> Result<PolicyTraits, PluginError> {
+        (**self).describe()
+    }
+
+    fn open(
+        &self,
+        params: &str,
+        vocabulary: Arc<dyn PolicyVocabulary>,
+        grants: &Grants,
+    ) -> Result<Box<dyn PolicyInstance>, PluginError> {
+        (**self).open(params, vocabulary, grants)
+    }
+}
+
 /// What the host tells a policy of one step.
 #[derive(Clone, Copy)]
 pub struct PolicyInput<'a> {

@@ -1,5 +1,7 @@
 //! The quant-profile hook: one call with all tensors gives a scheme for each.
 
+use std::sync::Arc;
+
 use host_core::quant::{QuantError, QuantProfile, Scheme, TensorFacts};
 use host_core::{Report, Reported};
 
@@ -18,6 +20,17 @@ pub trait QuantPlugin: Send + Sync {
     /// # Errors
     /// [`PluginError`]: refused params, a scheme that does not exist, a fault of the guest, a budget spent.
     fn plan(&self, config: &str, params: &str, tensors: &[TensorFacts]) -> Result<Vec<Scheme>, PluginError>;
+}
+
+/// A plugin that several hold.
+impl<P: QuantPlugin + ?Sized> QuantPlugin for Arc<P> {
+    fn name(&self) -> &PluginName {
+        (**self).name()
+    }
+
+    fn plan(&self, config: &str, params: &str, tensors: &[TensorFacts]) -> Result<Vec<Scheme>, PluginError> {
+        (**self).plan(config, params, tensors)
+    }
 }
 
 /// A plugin with what a profile and a checkpoint give it: a quantisation profile like any other.

@@ -104,7 +104,7 @@ impl Shared {
             if self.is_over.load(Ordering::SeqCst) || !tick(told.periods(Instant::now(), guests / ENTRY)) {
                 return false;
             }
-            n_idle = if guests % ENTRY == 0 { n_idle + 1 } else { 0 };
+            n_idle = if guests.is_multiple_of(ENTRY) { n_idle + 1 } else { 0 };
         }
         true
     }
@@ -112,7 +112,7 @@ impl Shared {
     /// Until a guest runs, or all is over.
     fn sleep(&self) {
         self.is_asleep.store(true, Ordering::SeqCst);
-        if self.guests.load(Ordering::SeqCst) % ENTRY > 0 {
+        if !self.guests.load(Ordering::SeqCst).is_multiple_of(ENTRY) {
             self.is_asleep.store(false, Ordering::SeqCst);
         }
         while self.is_asleep.load(Ordering::SeqCst) && !self.is_over.load(Ordering::SeqCst) {

@@ -17,8 +17,8 @@ use crate::frozen::FrozenGraph;
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
 use crate::profile::{
-    ContextTokens, FrozenRef, GraphRef, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults, Threads,
-    flat_values, line, lookup,
+    ContextTokens, FrozenRef, GraphRef, PluginRef, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults,
+    Threads, flat_values, line, lookup,
 };
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
 use crate::registry::{DeviceFacts, PluginFacts, Registry};
@@ -81,6 +81,14 @@ impl Registry {
         let plugin = select_plugin(&wanted.plugin_ref(), Kind::SamplingPolicy, &self.parts().plugins)?;
         let grants = Grants::new(wanted.grants.iter().copied());
         Ok(Policy { plugin: plugin.clone(), params: wanted.params.clone(), grants })
+    }
+
+    /// The graph plugin that is named so.
+    ///
+    /// # Errors
+    /// As [`Registry::policy`].
+    pub fn graph_plugin(&self, wanted: &PluginRef) -> Result<&PluginFacts, (&'static str, Fault)> {
+        select_plugin(wanted, Kind::ModelGraph, &self.parts().plugins)
     }
 
     /// The plugin of a quantisation profile that is named so.

@@ -14,6 +14,12 @@ impl Failure {
         Failure { reports: errors.iter().map(Reported::report).collect() }
     }
 
+    /// Reports that were gathered elsewhere; at least one.
+    pub fn of(reports: Vec<Report>) -> Self {
+        debug_assert!(!reports.is_empty(), "a failure without a reason");
+        Failure { reports }
+    }
+
     /// All of it, the first first.
     pub fn reports(&self) -> &[Report] {
         &self.reports

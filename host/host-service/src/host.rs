@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use host_device::Device;
-use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
 use host_plugins::{
-    Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, Runtime,
-    SamplingPolicy,
+    GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, SamplingPolicy,
 };
 use host_registry::{Composition, FrozenSet, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry};
 
@@ -51,8 +49,22 @@ impl Host {
         let profiles = load_profiles(&folders.profiles)?;
         let quants = QuantSet::load(&folders.profiles).map_err(|errors| Failure::several(&errors))?;
         let graphs = FrozenSet::load(&folders.profiles)?;
-        let machine = Machine::new(log)?;
-        let registry = registry(&plugins, &quants, &graphs, &machine)?;
+        Host::of(Machine::new(log)?, folders, plugins, profiles, quants, &graphs)
+    }
+
+    /// A host of parts that were read already.
+    ///
+    /// # Errors
+    /// Two plugins that cannot be told apart.
+    pub(crate) fn of(
+        machine: Arc<Machine>,
+        folders: Folders,
+        plugins: PluginFolder,
+        profiles: ProfileSet,
+        quants: QuantSet,
+        graphs: &FrozenSet,
+    ) -> Result<Self, Failure> {
+        let registry = registry(&plugins, &quants, graphs, &machine)?;
         Ok(Host { machine, folders, plugins, profiles, quants, registry })
     }
 
@@ -101,13 +113,9 @@ impl Host {
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn GraphPlugin>, Failure> {
         let package = self.package(plugin);
-        let (budget, log) = (Budget::default(), self.machine.log());
-        let plugin: Box<dyn GraphPlugin> = match package.manifest().runtime {
-            Runtime::Lua => Box::new(LuaPlugin::open(package, budget, log)?),
-            Runtime::Wasm => Box::new(self.machine.wasm()?.open(package, budget, log)?),
-        };
+        let plugin = Box::new(self.machine.graph_code(package)?);
         Ok(match rules {
-            Some(rules) => self.machine.quarantine().graph(rules, plugin),
+            Some(rules) => self.machine.ledger(package).graph(rules, plugin),
             None => plugin,
         })
     }
@@ -122,13 +130,9 @@ impl Host {
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn SamplingPolicy>, Failure> {
         let package = self.package(plugin);
-        let (budget, log) = (Budget::default(), self.machine.log());
-        let plugin: Box<dyn SamplingPolicy> = match package.manifest().runtime {
-            Runtime::Lua => Box::new(LuaPolicy::open(package, budget, log)?),
-            Runtime::Wasm => Box::new(self.machine.wasm()?.open_policy(package, budget, log)?),
-        };
+        let plugin = Box::new(self.machine.policy_code(package)?);
         Ok(match rules {
-            Some(rules) => self.machine.quarantine().policy(rules, plugin),
+            Some(rules) => self.machine.ledger(package).policy(rules, plugin),
             None => plugin,
         })
     }
@@ -143,13 +147,9 @@ impl Host {
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn QuantPlugin>, Failure> {
         let package = self.package(plugin);
-        let (budget, log) = (Budget::default(), self.machine.log());
-        let plugin: Box<dyn QuantPlugin> = match package.manifest().runtime {
-            Runtime::Lua => Box::new(LuaQuant::open(package, budget, log)?),
-            Runtime::Wasm => Box::new(self.machine.wasm()?.open_quant(package, budget, log)?),
-        };
+        let plugin = Box::new(self.machine.quant_code(package)?);
         Ok(match rules {
-            Some(rules) => self.machine.quarantine().quant(rules, plugin),
+            Some(rules) => self.machine.ledger(package).quant(rules, plugin),
             None => plugin,
         })
     }

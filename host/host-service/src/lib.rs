@@ -7,9 +7,12 @@
 //!          └─ open(host, name, overrides) ─► Opened   composition, tokenizer, engine, policy
 //! ```
 //!
+//! A program that goes on while its folders change has a [`reload::Service`] in place of a host.
+//!
 //! Nothing here draws or parses flags: a caller that wants bars brings an [`OpenProgress`], one that wants plugins'
 //! log lines a sink.
 
+mod by_content;
 mod error;
 mod failure;
 mod freeze;
@@ -18,6 +21,7 @@ mod machine;
 mod open;
 mod policy;
 mod progress;
+pub mod reload;
 mod vocabulary;
 
 pub use error::OpenError;

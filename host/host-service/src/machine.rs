@@ -1,16 +1,22 @@
 //! What a process has whatever its folders say: devices, the model cache, the runtimes, the ledger of faults.
 
+use std::convert::Infallible;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use host_cpu::CpuDevice;
 use host_device::Device;
+use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
 use host_models::{ModelStore, Settings};
-use host_plugins::{LogSink, MonotonicClock, PluginError, Quarantine};
+use host_plugins::{
+    Budget, GraphPlugin, LogSink, MonotonicClock, PluginError, PluginHealth, PluginPackage, QuantPlugin,
+    Quarantine, Runtime, SamplingPolicy,
+};
 use host_registry::{Composition, DeviceFacts};
 use host_wasm::WasmRuntime;
 
+use crate::by_content::ByContent;
 use crate::failure::Failure;
 
 /// One a process.
@@ -19,9 +25,12 @@ pub struct Machine {
     devices: Vec<Box<dyn Device>>,
     settings: Settings,
     store: ModelStore,
-    /// What is known of plugins that failed, over all compositions of this process.
-    quarantine: Arc<Quarantine>,
+    /// What is known of plugins that failed, over all compositions of this process: a ledger for each build, so that
+    /// a mended plugin begins anew and requests that still run with the old one say nothing of it.
+    ledgers: ByContent<Quarantine>,
+    clock: MonotonicClock,
     log: LogSink,
+    code: CodeCache,
     /// Started by the first component; all share its clock and its cache.
     wasm: Mutex<Option<WasmRuntime>>,
 }
@@ -38,8 +47,10 @@ impl Machine {
             devices: devices(),
             store: ModelStore::with_settings(settings.clone()),
             settings,
-            quarantine: Quarantine::new(MonotonicClock::start(), log.clone()),
+            ledgers: ByContent::default(),
+            clock: MonotonicClock::start(),
             log,
+            code: CodeCache::default(),
             wasm: Mutex::default(),
         }))
     }
@@ -70,9 +81,16 @@ impl Machine {
         &self.store
     }
 
-    /// The ledger of plugins' faults.
-    pub fn quarantine(&self) -> &Arc<Quarantine> {
-        &self.quarantine
+    /// The ledger of a build's faults. It lasts as long as something can run that build.
+    pub(crate) fn ledger(&self, package: &PluginPackage) -> Arc<Quarantine> {
+        let made = || Ok::<_, Infallible>(Quarantine::new(self.clock, self.log()));
+        let Ok(ledger) = self.ledgers.get(package.digest().as_hex(), made);
+        ledger
+    }
+
+    /// How every plugin stands that ever faulted and was not forgiven.
+    pub fn plugin_health(&self) -> Vec<PluginHealth> {
+        self.ledgers.all().iter().flat_map(|ledger| ledger.health()).collect()
     }
 
     /// Where plugins' log lines go.
@@ -83,6 +101,51 @@ impl Machine {
     /// The cache folder.
     pub fn cache(&self) -> &Path {
         &self.settings.cache
+    }
+
+    /// A graph plugin's code, loaded once for all that hold it.
+    ///
+    /// # Errors
+    /// A plugin whose code cannot be loaded.
+    pub(crate) fn graph_code(&self, package: &PluginPackage) -> Result<Arc<dyn GraphPlugin>, PluginError> {
+        self.code.graphs.get(package.digest().as_hex(), || {
+            let (budget, log) = (Budget::default(), self.log());
+            Ok(match package.manifest().runtime {
+                Runtime::Lua => Arc::new(LuaPlugin::open(package, budget, log)?),
+                Runtime::Wasm => Arc::new(self.wasm()?.open(package, budget, log)?),
+            })
+        })
+    }
+
+    /// The same for a sampling policy.
+    ///
+    /// # Errors
+    /// As [`Machine::graph_code`].
+    pub(crate) fn policy_code(
+        &self,
+        package: &PluginPackage,
+    ) -> Result<Arc<dyn SamplingPolicy>, PluginError> {
+        self.code.policies.get(package.digest().as_hex(), || {
+            let (budget, log) = (Budget::default(), self.log());
+            Ok(match package.manifest().runtime {
+                Runtime::Lua => Arc::new(LuaPolicy::open(package, budget, log)?),
+                Runtime::Wasm => Arc::new(self.wasm()?.open_policy(package, budget, log)?),
+            })
+        })
+    }
+
+    /// The same for a quantisation profile.
+    ///
+    /// # Errors
+    /// As [`Machine::graph_code`].
+    pub(crate) fn quant_code(&self, package: &PluginPackage) -> Result<Arc<dyn QuantPlugin>, PluginError> {
+        self.code.quants.get(package.digest().as_hex(), || {
+            let (budget, log) = (Budget::default(), self.log());
+            Ok(match package.manifest().runtime {
+                Runtime::Lua => Arc::new(LuaQuant::open(package, budget, log)?),
+                Runtime::Wasm => Arc::new(self.wasm()?.open_quant(package, budget, log)?),
+            })
+        })
     }
 
     /// The runtime of components, started at the first call.
@@ -101,6 +164,14 @@ impl Machine {
     fn compiled_plugins(&self) -> PathBuf {
         self.cache().join("plugins")
     }
+}
+
+/// Plugins' code by the digest of manifest and entry.
+#[derive(Default)]
+struct CodeCache {
+    graphs: ByContent<dyn GraphPlugin>,
+    policies: ByContent<dyn SamplingPolicy>,
+    quants: ByContent<dyn QuantPlugin>,
 }
 
 /// How many threads `all` means here.

@@ -96,7 +96,7 @@ pub fn open(
     let composition = resolve(host, &located, &decision, overrides)?;
     let described = describe(host, &located, &composition)?;
     check(host, &described, &composition)?;
-    start(host, &located, described, composition, progress)
+    start(host, &located, &described, composition, progress)
 }
 
 /// The source that is named, else the profile's.
@@ -258,33 +258,46 @@ pub fn check(host: &Host, described: &Described, composition: &Composition) -> R
     })?)
 }
 
-/// Builds the tokenizer while the device repacks the weights.
+/// The engine of a model, with its policy.
 fn start(
     host: &Host,
     located: &Located,
-    described: Described,
+    described: &Described,
     composition: Composition,
     progress: &mut dyn OpenProgress,
 ) -> Result<Opened, Failure> {
-    let Described { checkpoint, graph } = described;
-    let options = composition.options();
-    let device = host.device(&composition);
-    let (tokenizer, executable) = thread::scope(|scope| {
-        let tokenizer = scope.spawn(|| tokenizer(&located.model.path, &checkpoint));
-        let executable =
-            device.compile(&graph, &checkpoint, options, &mut |done, total| progress.preparing(done, total));
-        (tokenizer.join(), executable)
-    });
-    let tokenizer = tokenizer.map_err(|_| OpenError::Thread { act: "building the tokenizer" })??;
-    let engine_options =
-        EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
-    let engine = Engine::new(executable?, engine_options);
-    let tokenizer = Arc::new(tokenizer);
+    let (tokenizer, engine) = executable(host, located, described, &composition, progress)?;
     let vocabulary = vocabulary(&tokenizer, engine.executable().n_vocab());
     let rules = composition.quarantine();
     let policy = composition.policy().map(|policy| RequestPolicy::of(host, policy, rules, vocabulary));
     let policy = policy.transpose()?;
     Ok(Opened { composition, tokenizer, engine, policy })
+}
+
+/// Builds the tokenizer while the device repacks the weights.
+///
+/// # Errors
+/// Weights that cannot be read, a tokenizer that cannot be built exactly.
+pub(crate) fn executable(
+    host: &Host,
+    located: &Located,
+    described: &Described,
+    composition: &Composition,
+    progress: &mut dyn OpenProgress,
+) -> Result<(Arc<Tokenizer>, Engine), Failure> {
+    let Described { checkpoint, graph } = described;
+    let options = composition.options();
+    let device = host.device(composition);
+    let (tokenizer, executable) = thread::scope(|scope| {
+        let tokenizer = scope.spawn(|| tokenizer(&located.model.path, checkpoint));
+        let executable =
+            device.compile(graph, checkpoint, options, &mut |done, total| progress.preparing(done, total));
+        (tokenizer.join(), executable)
+    });
+    let tokenizer = tokenizer.map_err(|_| OpenError::Thread { act: "building the tokenizer" })??;
+    let engine_options =
+        EngineOptions { context_tokens: options.context_tokens, max_step_tokens: options.max_step_tokens };
+    Ok((Arc::new(tokenizer), Engine::new(executable?, engine_options)))
 }
 
 /// The tokenizer of a model: from the GGUF file's vocabulary, or from the folder's files.

@@ -9,6 +9,7 @@ mod ci;
 mod deny;
 mod mlx;
 mod plugins;
+mod soak;
 mod tests_run;
 mod try_it;
 mod workspace;
@@ -40,6 +41,7 @@ enum Command {
     CPolicy(c_policy::Arguments),
     Deny(deny::Arguments),
     Bench(bench::Arguments),
+    Soak(soak::Arguments),
     Mlx(mlx::Arguments),
 }
 
@@ -63,6 +65,7 @@ fn run(command: Command) -> Outcome {
         Command::CPolicy(arguments) => c_policy::run(&workspace, &arguments),
         Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
+        Command::Soak(arguments) => soak::run(&workspace, &arguments),
         Command::Mlx(arguments) => mlx::run(&workspace, &arguments),
     }
 }

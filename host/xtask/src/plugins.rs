@@ -5,6 +5,7 @@
 //! target/plugins/ID/plugin.wasm     the entry that the manifest names: a validated component, or Lua scripts
 //! target/profiles/*.toml            the profiles
 //! target/profiles/quant/*.toml      the quantisation rules
+//! target/profiles/service/*.toml    the numbers of reloading
 //! ```
 
 use std::fs;
@@ -164,6 +165,7 @@ fn copy_profiles(workspace: &Workspace) -> Outcome {
     let profiles = copy(workspace.root.join("profiles"), &out)?;
     let rules = copy(workspace.root.join("profiles/quant"), &out.join("quant"))?;
     copy(workspace.root.join("profiles/pipelines"), &out.join("pipelines"))?;
+    copy(workspace.root.join("profiles/service"), &out.join("service"))?;
     eprintln!("   {profiles} profiles and {rules} sets of quantisation rules in {}", out.display());
     Ok(())
 }

@@ -2,28 +2,32 @@
 //!
 //! The whole conversation is rendered anew for each turn, as the template wants it; the engine's session then
 //! computes only what differs from the tokens that its sequence holds.
+//!
+//! Each answer is admitted by a service over the folders: what an operator changes is live for the next answer, while
+//! the one that is being given ends as it began.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use host_core::FinishReason;
-use host_engine::{CancelFlag, Engine, Request, SessionId};
-use host_registry::Composition;
-use host_service::{Host, Opened, RequestPolicy};
-use host_text::{Message, Tokenizer};
+use host_engine::{CancelFlag, Request, SessionId};
+use host_service::reload::{ColdStart, Event, LoadedModel, Scope, Served, Service, Watching};
+use host_service::{ModelName, OpenError};
+use host_text::Message;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
 
 use super::Printer;
-use crate::answer::answer;
+use crate::answer::gather;
 use crate::args::{ChatArgs, FolderArgs};
 use crate::draw::{Style, drawn};
 use crate::error::{CliError, Failure};
 use crate::exit::Exit;
 use crate::interrupt::Interrupt;
-use crate::open::{load_host, open};
 use crate::prompt::{chat_ids, conversation};
 use crate::sampling;
+use crate::service::{Asked, MODEL, told};
 
 /// Lines of the history file that are kept.
 const HISTORY_LINES: usize = 1000;
@@ -39,28 +43,24 @@ Ctrl-C ends an answer. A line that ends with \\ goes on in the next.";
 
 pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure> {
     let interrupt = Interrupt::watch()?;
-    let host = load_host(folders)?;
-    let Opened { composition, tokenizer, mut engine, policy } = open(&host, &args.model, &args.compose)?;
-    // Refused now, not after the first message.
-    tokenizer.chat_template()?;
-    sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
-    if let Some(policy) = &policy {
-        policy.open()?;
+    if args.model.name() == ModelName::default() {
+        return Err(OpenError::NoModel.into());
     }
-    let system = args.system.clone().or_else(|| composition.serve().system.clone());
-    let session = engine.open_session();
-    let history = history_file(&host);
-    let mut chat = Chat {
-        args,
-        composition,
-        tokenizer,
-        engine,
-        policy,
-        session,
-        interrupt,
-        system,
-        messages: Vec::new(),
-    };
+    let (scope, cold_start) = (Scope::Served, ColdStart::Folders);
+    let asked = Asked { folders, model: &args.model, compose: &args.compose, scope, cold_start };
+    let news = News::default();
+    let heard = news.clone();
+    let service = asked.start(move |event| heard.hear(event))?;
+    // Refused now, not after the first message.
+    let pin = service.admit();
+    let served = pin.model(MODEL)?;
+    served.model().tokenizer().chat_template()?;
+    sampling::of_request(&args.sampling, served.composition().sampling(), served.model().tokenizer())?;
+    drop(pin);
+    let _watching = Watching::start(Arc::clone(&service))?;
+    let history = history_file(&service);
+    let system = args.system.clone();
+    let mut chat = Chat { args, service, news, session: None, interrupt, system, messages: Vec::new() };
     let mut editor = editor(&history)?;
     let outcome = chat.talk(&mut editor);
     keep_history(&mut editor, &history);
@@ -70,15 +70,39 @@ pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure
 /// A conversation and what it needs to go on.
 struct Chat<'a> {
     args: &'a ChatArgs,
-    composition: Composition,
-    tokenizer: Arc<Tokenizer>,
-    engine: Engine,
-    policy: Option<RequestPolicy>,
-    session: SessionId,
+    service: Arc<Service>,
+    news: News,
+    session: Option<Session>,
     interrupt: Interrupt,
+    /// The user's; none leaves it to the profile.
     system: Option<String>,
     /// Without the system message.
     messages: Vec<Message>,
+}
+
+/// What a model in memory has computed of the conversation.
+struct Session {
+    model: Arc<LoadedModel>,
+    id: SessionId,
+}
+
+/// What the service told since somebody looked; a line that is being typed is left alone.
+#[derive(Clone, Default)]
+struct News(Arc<Mutex<String>>);
+
+impl News {
+    fn hear(&self, event: &Event) {
+        if matches!(event, Event::Started { .. } | Event::Drained { .. }) {
+            return;
+        }
+        let text = told(event, Style::for_stderr());
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push_str(&text);
+    }
+
+    fn show(&self) {
+        let text = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
+        eprint!("{text}");
+    }
 }
 
 /// A line of the user.
@@ -138,7 +162,8 @@ impl Chat<'_> {
                 Line::Help => eprintln!("{HELP}"),
                 Line::Reset => self.messages.clear(),
                 Line::System(None) => {
-                    eprintln!("{}", self.system.as_deref().unwrap_or("there is no system message"))
+                    let system = self.system_of(self.service.admit().model(MODEL)?);
+                    eprintln!("{}", system.as_deref().unwrap_or("there is no system message"))
                 }
                 Line::System(text) => {
                     self.system = text;
@@ -160,6 +185,7 @@ impl Chat<'_> {
 
     /// Answers one message; whether anybody still reads. What is wrong with the message ends the turn only.
     fn reply(&mut self, text: String) -> Result<bool, Failure> {
+        self.news.show();
         self.messages.push(Message::new("user", text));
         let mut printer = Printer::default();
         match self.answer(&mut printer) {
@@ -178,24 +204,27 @@ impl Chat<'_> {
     }
 
     fn answer(&mut self, printer: &mut Printer) -> Result<String, Failure> {
+        let pin = self.service.admit();
+        let served = pin.model(MODEL)?;
+        let (composition, tokenizer) = (served.composition(), served.model().tokenizer());
         let sampling_args = &self.args.sampling;
-        let prompt_ids = chat_ids(&self.tokenizer, &self.conversation())?;
+        let prompt_ids = chat_ids(tokenizer, &self.conversation(served))?;
         let cancel = CancelFlag::new();
         let request = Request {
-            stop_token_ids: self.tokenizer.stop_ids().to_vec(),
-            session: Some(self.session),
-            policy: self.policy.as_ref().map(RequestPolicy::open).transpose()?,
+            stop_token_ids: tokenizer.stop_ids().to_vec(),
+            session: Some(self.session_in(served.model())?),
+            policy: pin.open_policy(MODEL)?,
             cancel: cancel.clone(),
             ..Request::new(
                 prompt_ids,
-                sampling::max_tokens(sampling_args, &self.composition),
-                sampling::of_request(sampling_args, self.composition.sampling(), &self.tokenizer)?.chain,
+                sampling::max_tokens(sampling_args, composition),
+                sampling::of_request(sampling_args, composition.sampling(), tokenizer)?.chain,
             )
         };
-        let stop = sampling::stop_texts(sampling_args, &self.composition);
+        let stop = sampling::stop_texts(sampling_args, composition);
         let guard = self.interrupt.guard(&cancel);
-        let answer =
-            answer(&mut self.engine, &self.tokenizer, request, &stop, &mut |piece| printer.say(piece))?;
+        let (outcomes, started) = (pin.submit(MODEL, request)?, Instant::now());
+        let answer = gather(outcomes, started, &cancel, tokenizer, &stop, &mut |piece| printer.say(piece))?;
         drop(guard);
         if answer.finish_reason == FinishReason::Length {
             eprint!("{}", Style::for_stderr().dim(" [cut: --max-tokens or the context's end]"));
@@ -203,14 +232,31 @@ impl Chat<'_> {
         Ok(answer.text)
     }
 
-    fn conversation(&self) -> Vec<Message> {
-        let mut messages = conversation(self.system.as_deref(), None);
+    /// The conversation's session in a model; another model begins with nothing computed.
+    fn session_in(&mut self, model: &Arc<LoadedModel>) -> Result<SessionId, Failure> {
+        if let Some(session) = self.session.as_ref().filter(|session| Arc::ptr_eq(&session.model, model)) {
+            return Ok(session.id);
+        }
+        let id = model.driver().open_session()?;
+        if let Some(before) = self.session.replace(Session { model: Arc::clone(model), id }) {
+            before.model.driver().close_session(before.id)?;
+        }
+        Ok(id)
+    }
+
+    fn system_of(&self, served: &Served) -> Option<String> {
+        self.system.clone().or_else(|| served.composition().serve().system.clone())
+    }
+
+    fn conversation(&self, served: &Served) -> Vec<Message> {
+        let mut messages = conversation(self.system_of(served).as_deref(), None);
         messages.extend(self.messages.iter().cloned());
         messages
     }
 
     fn save(&self, file: &Path) -> Result<(), Failure> {
-        let text = format!("{:#}\n", serde_json::json!(self.conversation()));
+        let pin = self.service.admit();
+        let text = format!("{:#}\n", serde_json::json!(self.conversation(pin.model(MODEL)?)));
         Ok(std::fs::write(file, text).map_err(CliError::file("written", file))?)
     }
 }
@@ -250,8 +296,8 @@ fn editor(history: &Path) -> Result<DefaultEditor, CliError> {
     Ok(editor)
 }
 
-fn history_file(host: &Host) -> PathBuf {
-    host.machine().cache().join("chat-history")
+fn history_file(service: &Service) -> PathBuf {
+    service.machine().cache().join("chat-history")
 }
 
 fn keep_history(editor: &mut DefaultEditor, history: &Path) {

@@ -10,6 +10,7 @@ pub(crate) mod graph;
 pub(crate) mod import;
 pub(crate) mod models;
 pub(crate) mod plugin;
+pub(crate) mod profiles;
 pub(crate) mod quantize;
 pub(crate) mod run;
 

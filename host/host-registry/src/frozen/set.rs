@@ -55,6 +55,11 @@ impl FrozenSet {
         Ok(FrozenSet { files })
     }
 
+    /// Files that were read already.
+    pub fn of(files: impl IntoIterator<Item = FrozenFile>) -> FrozenSet {
+        FrozenSet { files: files.into_iter().collect() }
+    }
+
     /// All of them.
     pub fn files(&self) -> &[FrozenFile] {
         &self.files
@@ -64,22 +69,31 @@ impl FrozenSet {
 impl FrozenFile {
     /// Reads one file.
     pub fn read(path: &Path) -> FrozenFile {
-        let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
-        let file = path.display().to_string();
         match bytes_of(path) {
-            Ok(bytes) => {
-                let digest = Some(Sha256Digest::of(&bytes));
-                let text = String::from_utf8(bytes).map_err(|error| FrozenFault::Unreadable {
-                    path: path.to_owned(),
-                    found: error.utf8_error().to_string(),
-                });
-                let content = text.and_then(|text| FrozenGraph::parse(&name, &file, &text));
-                let content = content.map(Arc::new).map_err(|fault| fault.report());
-                FrozenFile { name, file, digest, content }
+            Ok(bytes) => FrozenFile::of(path, &bytes),
+            Err(fault) => {
+                let (name, file) = names(path);
+                FrozenFile { name, file, digest: None, content: Err(fault.report()) }
             }
-            Err(fault) => FrozenFile { name, file, digest: None, content: Err(fault.report()) },
         }
     }
+
+    /// The bytes of one file; `path` is named in reports, and its stem is the graph's name.
+    pub fn of(path: &Path, bytes: &[u8]) -> FrozenFile {
+        let (name, file) = names(path);
+        let digest = Some(Sha256Digest::of(bytes));
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| FrozenFault::Unreadable { path: path.to_owned(), found: error.to_string() });
+        let content = text.and_then(|text| FrozenGraph::parse(&name, &file, text));
+        let content = content.map(Arc::new).map_err(|fault| fault.report());
+        FrozenFile { name, file, digest, content }
+    }
+}
+
+/// (The graph's name, the file's).
+fn names(path: &Path) -> (String, String) {
+    let name = path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
+    (name, path.display().to_string())
 }
 
 fn bytes_of(path: &Path) -> Result<Vec<u8>, FrozenFault> {

@@ -37,6 +37,23 @@ impl QuantSet {
         if errors.is_empty() { Ok(set) } else { Err(errors) }
     }
 
+    /// The same from texts in memory: (file as it is named in reports, text).
+    ///
+    /// # Errors
+    /// As [`QuantSet::load`].
+    pub fn from_texts<F, T>(texts: impl IntoIterator<Item = (F, T)>) -> Result<QuantSet, Vec<ProfileError>>
+    where
+        F: AsRef<str>,
+        T: AsRef<str>,
+    {
+        let (mut set, mut errors) = (QuantSet::default(), Vec::new());
+        for (file, text) in texts {
+            let rules = QuantRules::parse(file.as_ref(), text.as_ref());
+            errors.extend(rules.and_then(|rules| set.insert(rules)).err());
+        }
+        if errors.is_empty() { Ok(set) } else { Err(errors) }
+    }
+
     /// Reads one file of rules.
     ///
     /// # Errors
