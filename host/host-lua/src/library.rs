@@ -1,4 +1,5 @@
-//! The parts of Luau's library that would escape a script's time: replaced, before the script runs.
+//! The parts of Luau's library that would escape a script's time, or tell one run from another: replaced, before the
+//! script runs.
 //!
 //! The interrupt ends loops in Lua and in patterns. A search for a plain text, a sort without an order, a move of
 //! many elements are loops in C that never look at it; some texts of a megabyte keep such a search busy for minutes.

@@ -126,6 +126,23 @@ fn nothing_reaches_around_the_sandbox() {
 }
 
 #[test]
+fn no_address_tells_one_run_from_another() {
+    holds(
+        "local things = { {}, function() end, print, buffer.create(1) }
+        for _, thing in things do
+            local kind = type(thing)
+            assert(tostring(thing) == kind, tostring(thing))
+            assert(string.format('%* %d', thing, 1) == kind .. ' 1', string.format('%*', thing))
+            assert(not pcall(string.format, '%s', thing))
+        end
+        local named = setmetatable({}, { __tostring = function() return 'a name' end })
+        assert(tostring(named) == 'a name' and ('%* %*'):format(named, nil) == 'a name nil')
+        assert(tostring(nil) == 'nil' and tostring(1.5) == '1.5' and tostring(true) == 'true')
+        assert(not pcall(string.format, '%* %d', 1, {}))",
+    );
+}
+
+#[test]
 fn a_state_is_fresh_in_each_build() {
     let source = "
         count = (count or 0) + 1
