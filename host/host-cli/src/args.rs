@@ -11,9 +11,12 @@ use host_registry::{Bytes, Overrides, PolicyRef, Threads};
 use host_service::ModelName;
 use serde_json::{Map, Value};
 
+mod graph;
 mod plugin;
 mod profiles;
 
+use graph::GRAPH_EXAMPLES;
+pub(crate) use graph::{CheckArgs, DiffArgs, FreezeArgs, GraphArgs, GraphCommand, ShowArgs};
 use plugin::PLUGIN_EXAMPLES;
 pub(crate) use plugin::{
     FolderOnly, FuzzArgs, NewArgs, PluginArgs, PluginBenchArgs, PluginCommand, PluginDoctorArgs, ReplayArgs,
@@ -83,7 +86,8 @@ pub(crate) enum Command {
     /// Tell how a model would be run, and why, without reading its weights
     #[command(after_help = EXPLAIN_EXAMPLES)]
     Explain(Box<ExplainArgs>),
-    /// Look at the graph that a plugin builds for a model
+    /// Look at a model's graph, freeze it into a file, check and compare frozen graphs
+    #[command(after_help = GRAPH_EXAMPLES)]
     Graph(GraphArgs),
     /// List, fetch and remove models
     Models(ModelsArgs),
@@ -120,12 +124,13 @@ impl Command {
                 ModelsCommand::List { json } | ModelsCommand::Get { json, .. } => *json,
                 ModelsCommand::Remove { .. } => false,
             },
+            Command::Graph(args) => args.command.wants_json(),
             Command::Plugin(args) => args.command.wants_json(),
             Command::Profiles(args) => args.command.wants_json(),
             Command::Doctor(args) => args.json,
             Command::Bench(args) => args.json,
             Command::Quantize(args) => args.json,
-            Command::Chat(_) | Command::Graph(_) | Command::Import(_) | Command::Completion(_) => false,
+            Command::Chat(_) | Command::Import(_) | Command::Completion(_) => false,
         }
     }
 }
@@ -452,28 +457,6 @@ pub(crate) struct ExplainArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) compose: ComposeArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct GraphArgs {
-    #[command(subcommand)]
-    pub(crate) command: GraphCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum GraphCommand {
-    /// Print the graph's canonical text
-    Show {
-        /// The model: a folder, a GGUF file, hf:OWNER/NAME or pip:PACKAGE==VERSION
-        #[arg(value_name = "MODEL")]
-        model: String,
-        /// Use this profile's plugin instead of the one that fits
-        #[arg(long, short, value_name = "ID")]
-        profile: Option<String>,
-        /// Print the fingerprint alone
-        #[arg(long)]
-        fingerprint: bool,
-    },
 }
 
 #[derive(Args, Debug)]

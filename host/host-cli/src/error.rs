@@ -25,6 +25,8 @@ pub(crate) enum CliError {
     File { act: &'static str, path: PathBuf, source: io::Error },
     #[error("`{path}` cannot become a new folder", path = .path.display())]
     OutTaken { path: PathBuf },
+    #[error("`{path}` holds another graph", path = .path.display())]
+    GraphTaken { path: PathBuf },
     #[error("the standard {stream} failed")]
     Stream { stream: &'static str, source: io::Error },
     #[error("the terminal failed")]
@@ -66,6 +68,9 @@ impl Reported for CliError {
             CliError::OutTaken { .. } => Report::new("usage.out-taken", text)
                 .expected("a name that is free")
                 .mend("remove what stands there, or choose another name"),
+            CliError::GraphTaken { .. } => Report::new("usage.graph-taken", text)
+                .expected("a name that is free, or the same graph")
+                .mend("choose another name with --out, or pass --replace: profiles that pin the old one will refuse it"),
             CliError::Stream { source, .. } => Report::new("cli.stream", text)
                 .expected("a stream that stays open and, for output, has room behind it")
                 .found(source.to_string())

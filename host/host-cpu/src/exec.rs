@@ -25,11 +25,22 @@ use crate::stateful::visible;
 /// One run of the step: where its sequence's state lies and where its tokens are.
 pub(crate) struct RunView {
     pub(crate) state: *mut u8,
+    /// How its keys and values are stored.
+    pub(crate) number: Number,
     /// Tokens the sequence held before.
     pub(crate) past: usize,
     /// The run's first token among the step's.
     pub(crate) first: usize,
     pub(crate) len: usize,
+}
+
+/// How the keys and values of a step's sequences are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum KvNumbers {
+    /// All as the plan was made for.
+    AsPlanned(Number),
+    /// Each run in its own way.
+    PerRun,
 }
 
 /// Everything a step's instructions read and write.
@@ -44,7 +55,7 @@ pub(crate) struct Frame<'a> {
     pub(crate) scores: *mut f32,
     /// Positions a row of scores has room for.
     pub(crate) capacity: usize,
-    pub(crate) kv_number: Number,
+    pub(crate) kv: KvNumbers,
     pub(crate) n_tokens: usize,
     /// The token of each wanted row of logits.
     pub(crate) logit_tokens: &'a [usize],
@@ -357,18 +368,26 @@ impl Frame<'_> {
                     let keys = run.state.add(place.keys);
                     let first =
                         (head * self.capacity + position / LANES * LANES) * place.dim_k + position % LANES;
-                    write_numbers(self.simd, keys, self.kv_number, first, LANES, key);
+                    write_numbers(self.simd, keys, self.kv_number(run), first, LANES, key);
                     let values = run.state.add(place.values);
                     write_numbers(
                         self.simd,
                         values,
-                        self.kv_number,
+                        self.kv_number(run),
                         (head * self.capacity + position) * place.dim_v,
                         1,
                         value,
                     );
                 }
             }
+        }
+    }
+
+    /// How the keys and values of a run are stored.
+    pub(crate) fn kv_number(&self, run: &RunView) -> Number {
+        match self.kv {
+            KvNumbers::AsPlanned(number) => number,
+            KvNumbers::PerRun => run.number,
         }
     }
 
@@ -428,7 +447,8 @@ impl Frame<'_> {
             let position = run.past + row / per_group;
             seen[i] = visible(a.mask, position);
         }
-        let element = self.kv_number.bytes();
+        let number = self.kv_number(run);
+        let element = number.bytes();
         // SAFETY: the run's state holds both caches; each thread has its own rows of scores.
         unsafe {
             let tile = Tile {
@@ -438,7 +458,7 @@ impl Frame<'_> {
                 sinks: &sinks[..n],
                 keys: run.state.add(a.place.keys + kv_head * self.capacity * a.place.dim_k * element),
                 values: run.state.add(a.place.values + kv_head * self.capacity * a.place.dim_v * element),
-                number: self.kv_number,
+                number,
                 dim_k: a.place.dim_k,
                 dim_v: a.place.dim_v,
                 scale: a.scale,

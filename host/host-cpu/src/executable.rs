@@ -2,16 +2,16 @@
 #![expect(unsafe_code, reason = "hands parts of its own regions to the plan's instructions")]
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use host_core::DType;
 use host_device::{
-    CompileOptions, DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, RunError, SequenceId,
-    TokenRun, argmax, top,
+    CompileOptions, DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, PlanRuns, RunError,
+    SequenceId, TokenRun, argmax, top,
 };
 
 use crate::device::region;
-use crate::exec::{Frame, RunView};
+use crate::exec::{Frame, KvNumbers, RunView};
 use crate::features::Simd;
 use crate::kernels::attention::MAX_ROWS;
 use crate::lanes::LANES;
@@ -20,9 +20,12 @@ use crate::memory::Region;
 use crate::plan::{Plan, StatePlace, WeightsPlan};
 use crate::pool::Pool;
 
-/// One sequence: its state and how many tokens it holds.
+/// One sequence: its state, how that is stored, and how many tokens it holds.
 struct Sequence {
     state: Region,
+    number: Number,
+    /// The identity of each slot's storage; the plan's own where it is stored as planned.
+    signatures: Arc<[String]>,
     len: usize,
 }
 
@@ -40,7 +43,10 @@ pub(crate) struct CpuExecutable {
     /// Free places are `None`; a [`SequenceId`] is an index here.
     sequences: Vec<Option<Sequence>>,
     n_logit_rows: usize,
-    kv_number: Number,
+    /// How the plan stores keys and values, and the signatures that a sequence must have for it.
+    kv: KvStorage,
+    signatures: Arc<[String]>,
+    plan_runs: PlanRuns,
     memory: MemoryPlan,
     context_tokens: usize,
     max_step_tokens: usize,
@@ -57,6 +63,7 @@ impl CpuExecutable {
         options: &CompileOptions,
     ) -> Result<Self, DeviceError> {
         let capacity = options.context_tokens.next_multiple_of(LANES);
+        let signatures = plan.signatures.clone().into();
         let executable = CpuExecutable {
             simd,
             arena: region(arena_bytes(&plan, options), true)?,
@@ -69,16 +76,14 @@ impl CpuExecutable {
             weights,
             constants,
             n_logit_rows: 0,
-            kv_number: match options.kv {
-                KvStorage::PlainF32 => Number::F32,
-                KvStorage::PlainF16 => Number::F16,
-                KvStorage::PlainBf16 => Number::of(DType::BF16).expect("bfloat16 is a number"),
-            },
+            kv: options.kv,
+            signatures,
+            plan_runs: PlanRuns::default(),
             memory,
             context_tokens: options.context_tokens,
             max_step_tokens: options.max_step_tokens,
         };
-        let frame = executable.frame(0, &[], &[]);
+        let frame = executable.frame(KvNumbers::PerRun, 0, &[], &[]);
         executable.pool.run(&|worker| {
             if worker.index == 0 {
                 frame.run_once(&worker.alone());
@@ -99,7 +104,13 @@ impl CpuExecutable {
         }
     }
 
-    fn frame<'a>(&'a self, n_tokens: usize, logit_tokens: &'a [usize], runs: &'a [RunView]) -> Frame<'a> {
+    fn frame<'a>(
+        &'a self,
+        kv: KvNumbers,
+        n_tokens: usize,
+        logit_tokens: &'a [usize],
+        runs: &'a [RunView],
+    ) -> Frame<'a> {
         Frame {
             plan: &self.plan,
             simd: self.simd,
@@ -109,7 +120,7 @@ impl CpuExecutable {
             logits: self.logits.ptr(),
             scores: self.scores.ptr().cast(),
             capacity: self.context_tokens.next_multiple_of(LANES),
-            kv_number: self.kv_number,
+            kv,
             n_tokens,
             logit_tokens,
             runs,
@@ -119,6 +130,18 @@ impl CpuExecutable {
 
     fn sequence(&self, id: SequenceId) -> Result<&Sequence, DeviceError> {
         self.sequences.get(id.0 as usize).and_then(Option::as_ref).ok_or(DeviceError::UnknownSequence(id.0))
+    }
+
+    fn start(&mut self, number: Number, signatures: Arc<[String]>) -> Result<SequenceId, DeviceError> {
+        let place = self.free_place()?;
+        let state = region(self.plan.state_bytes, false)?;
+        self.sequences[place] = Some(Sequence { state, number, signatures, len: 0 });
+        Ok(SequenceId(place as u32))
+    }
+
+    /// The guard of the plan's specialised form: whether every slot is stored as it was made for.
+    fn is_planned(&self, sequence: &Sequence) -> bool {
+        Arc::ptr_eq(&sequence.signatures, &self.signatures) || sequence.signatures == self.signatures
     }
 
     fn free_place(&self) -> Result<usize, DeviceError> {
@@ -187,17 +210,44 @@ impl Executable for CpuExecutable {
     }
 
     fn new_sequence(&mut self) -> Result<SequenceId, DeviceError> {
-        let place = self.free_place()?;
-        self.sequences[place] = Some(Sequence { state: region(self.plan.state_bytes, false)?, len: 0 });
-        Ok(SequenceId(place as u32))
+        self.start(number_of(self.kv), Arc::clone(&self.signatures))
+    }
+
+    fn new_sequence_stored(&mut self, kv: KvStorage) -> Result<SequenceId, DeviceError> {
+        // Slots have the plan's places whatever is in them, so smaller elements fit and larger ones do not.
+        if kv.element_bytes() > self.kv.element_bytes() {
+            return Err(DeviceError::Unsupported {
+                device: crate::DEVICE_ID,
+                what: format!(
+                    "a sequence stored as {} in a plan for {}",
+                    kv.signature(),
+                    self.kv.signature()
+                ),
+                has: format!("room for elements of at most {} bytes", self.kv.element_bytes()),
+            });
+        }
+        let planned = self.kv.signature();
+        let stored = self.signatures.iter().map(|slot| if slot == planned { kv.signature() } else { slot });
+        let signatures = stored.map(str::to_owned).collect();
+        self.start(number_of(kv), signatures)
+    }
+
+    fn sequence_signatures(&self, sequence: SequenceId) -> Result<Vec<String>, DeviceError> {
+        Ok(self.sequence(sequence)?.signatures.to_vec())
+    }
+
+    fn plan_runs(&self) -> PlanRuns {
+        self.plan_runs
     }
 
     fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, DeviceError> {
         let place = self.free_place()?;
         let source = self.sequence(sequence)?;
+        let Sequence { number, len, .. } = *source;
         let state = region(self.plan.state_bytes, false)?;
-        self.plan.copy_state(&source.state, &state, source.len, self.context_tokens, self.kv_number);
-        self.sequences[place] = Some(Sequence { state, len: source.len });
+        self.plan.copy_state(&source.state, &state, len, self.context_tokens, number);
+        let signatures = Arc::clone(&source.signatures);
+        self.sequences[place] = Some(Sequence { state, number, signatures, len });
         Ok(SequenceId(place as u32))
     }
 
@@ -233,11 +283,14 @@ impl Executable for CpuExecutable {
         self.check(runs)?;
         let mut views = Vec::with_capacity(runs.len());
         let mut logit_tokens = Vec::new();
+        let mut is_planned = true;
         let mut first = 0;
         for run in runs {
             let sequence = self.sequence(run.sequence)?;
             let len = run.tokens.len();
-            views.push(RunView { state: sequence.state.ptr(), past: sequence.len, first, len });
+            let (state, number, past) = (sequence.state.ptr(), sequence.number, sequence.len);
+            views.push(RunView { state, number, past, first, len });
+            is_planned &= self.is_planned(sequence);
             match run.logits {
                 LogitsFor::None => {}
                 LogitsFor::Last => logit_tokens.push(first + len - 1),
@@ -249,8 +302,11 @@ impl Executable for CpuExecutable {
         for counter in &self.counters {
             counter.store(0, Ordering::Relaxed);
         }
-        let frame = self.frame(first, &logit_tokens, &views);
+        let kv = if is_planned { KvNumbers::AsPlanned(number_of(self.kv)) } else { KvNumbers::PerRun };
+        let frame = self.frame(kv, first, &logit_tokens, &views);
         self.pool.run(&|worker| frame.run(worker));
+        let runs_so_far = &mut self.plan_runs;
+        *(if is_planned { &mut runs_so_far.specialised } else { &mut runs_so_far.general }) += 1;
         self.n_logit_rows = logit_tokens.len();
         for run in runs {
             if let Some(Some(sequence)) = self.sequences.get_mut(run.sequence.0 as usize) {
@@ -288,6 +344,15 @@ impl Logits for CpuExecutable {
 
     fn top(&self, row: usize, n: usize) -> Vec<(u32, f32)> {
         top(self.row(row), n)
+    }
+}
+
+/// The elements of keys and values.
+fn number_of(kv: KvStorage) -> Number {
+    match kv {
+        KvStorage::PlainF32 => Number::F32,
+        KvStorage::PlainF16 => Number::F16,
+        KvStorage::PlainBf16 => Number::Bf16,
     }
 }
 

@@ -308,7 +308,7 @@ impl Frame<'_> {
     ) {
         let KvPlace { heads, dim_k, dim_v, keys, values } = p.place;
         let kv_head = head / (p.n_heads / heads);
-        let number = self.kv_number;
+        let number = self.kv_number(run);
         // SAFETY: the state has room for `capacity` positions of every head, and these are written.
         let key = |at: usize, d: usize| unsafe {
             let block = (kv_head * self.capacity + at / LANES * LANES) * dim_k;

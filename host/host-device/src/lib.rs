@@ -7,6 +7,7 @@
 mod error;
 mod logits;
 mod memory;
+mod plan_runs;
 
 use host_core::Numeric;
 use host_graph::Graph;
@@ -15,6 +16,7 @@ use host_weights::{Catalogue, Checkpoint};
 pub use error::{DeviceError, RunError};
 pub use logits::{Logits, argmax, top};
 pub use memory::{MemoryPlan, process_peak_bytes};
+pub use plan_runs::PlanRuns;
 
 /// How keys and values are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -154,6 +156,23 @@ pub trait Executable: Send {
     /// # Errors
     /// [`DeviceError::TooManySequences`].
     fn new_sequence(&mut self) -> Result<SequenceId, DeviceError>;
+
+    /// Starts an empty sequence whose keys and values are stored in a way of its own. Steps with it run the plan's
+    /// general form.
+    ///
+    /// # Errors
+    /// [`DeviceError::TooManySequences`], [`DeviceError::Unsupported`] for a way that the device does not have, or
+    /// that needs more room than the plan gives a sequence.
+    fn new_sequence_stored(&mut self, kv: KvStorage) -> Result<SequenceId, DeviceError>;
+
+    /// The identity of each state slot's storage in a sequence, in slot order.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownSequence`].
+    fn sequence_signatures(&self, sequence: SequenceId) -> Result<Vec<String>, DeviceError>;
+
+    /// How often each form of the plan ran, since it was compiled.
+    fn plan_runs(&self) -> PlanRuns;
 
     /// Starts a sequence with the same tokens as another.
     ///

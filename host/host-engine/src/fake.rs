@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use host_device::{
-    DeviceError, Executable, Logits, LogitsFor, MemoryPlan, RunError, SequenceId, TokenRun, argmax, top,
+    DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, PlanRuns, RunError, SequenceId,
+    TokenRun, argmax, top,
 };
 
 /// Limits and planted faults.
@@ -118,6 +119,18 @@ impl Executable for FakeExecutable {
         self.n_opened += 1;
         self.sequences.insert(SequenceId(self.n_opened), Vec::new());
         Ok(SequenceId(self.n_opened))
+    }
+
+    fn new_sequence_stored(&mut self, _: KvStorage) -> Result<SequenceId, DeviceError> {
+        self.new_sequence()
+    }
+
+    fn sequence_signatures(&self, sequence: SequenceId) -> Result<Vec<String>, DeviceError> {
+        self.len(sequence).map(|_| Vec::new())
+    }
+
+    fn plan_runs(&self) -> PlanRuns {
+        PlanRuns { specialised: self.n_steps as u64, general: 0 }
     }
 
     fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, DeviceError> {

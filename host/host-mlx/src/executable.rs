@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use host_device::{
-    DeviceError, Executable, Logits, LogitsFor, MemoryPlan, RunError, SequenceId, TokenRun, top,
+    DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, PlanRuns, RunError, SequenceId, TokenRun,
+    top,
 };
 
 use crate::model::{Model, Run, Told, Wants};
@@ -21,6 +22,7 @@ pub(crate) struct MlxExecutable {
     lengths: Vec<Option<usize>>,
     told: Told,
     n_logit_rows: usize,
+    n_steps: u64,
 }
 
 /// What does not change while it runs.
@@ -45,6 +47,7 @@ impl MlxExecutable {
             lengths: vec![None; facts.max_sequences],
             told: Told::default(),
             n_logit_rows: 0,
+            n_steps: 0,
         })
     }
 
@@ -110,6 +113,26 @@ impl Executable for MlxExecutable {
         Ok(SequenceId(place as u32))
     }
 
+    fn new_sequence_stored(&mut self, kv: KvStorage) -> Result<SequenceId, DeviceError> {
+        let is_planned = |signature: &String| !is_plain(signature) || signature == kv.signature();
+        if self.signatures.iter().all(is_planned) {
+            return self.new_sequence();
+        }
+        Err(DeviceError::Unsupported {
+            device: crate::DEVICE_ID,
+            what: format!("a sequence stored as {}", kv.signature()),
+            has: "one way of storing keys and values for all sequences".to_owned(),
+        })
+    }
+
+    fn sequence_signatures(&self, sequence: SequenceId) -> Result<Vec<String>, DeviceError> {
+        self.length(sequence).map(|_| self.signatures.clone())
+    }
+
+    fn plan_runs(&self) -> PlanRuns {
+        PlanRuns { specialised: self.n_steps, general: 0 }
+    }
+
     fn fork(&mut self, sequence: SequenceId) -> Result<SequenceId, DeviceError> {
         let len = self.length(sequence)?;
         let place = self.free_place()?;
@@ -157,6 +180,7 @@ impl Executable for MlxExecutable {
             .sum();
         self.told =
             if sent.is_empty() { Told::default() } else { self.worker.call(move |model| model.step(&sent))?? };
+        self.n_steps += 1;
         for run in runs {
             if let Some(Some(len)) = self.lengths.get_mut(run.sequence.0 as usize) {
                 *len += run.tokens.len();
@@ -164,6 +188,11 @@ impl Executable for MlxExecutable {
         }
         Ok(self)
     }
+}
+
+/// Whether a signature is that of plain keys and values.
+fn is_plain(signature: &str) -> bool {
+    KvStorage::ALL.iter().any(|(_, known)| *known == signature)
 }
 
 impl From<&TokenRun<'_>> for Run {

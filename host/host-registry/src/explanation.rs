@@ -90,9 +90,7 @@ impl Explanation {
         Explanation {
             model: model.into(),
             format: format.into(),
-            config: subject
-                .fingerprint()
-                .map_or_else(|fault| format!("none: {fault}"), |found| found.to_string()),
+            config: subject.shown_fingerprint(),
             artifact: subject.identity.artifact.clone(),
             candidates: decision.candidates().to_vec(),
             profile: chosen.ok().map(|loaded| loaded.id().to_owned()),

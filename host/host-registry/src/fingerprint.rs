@@ -127,6 +127,11 @@ impl Subject<'_> {
         Ok(ConfigFingerprint(*first))
     }
 
+    /// The fingerprint, or why there is none, for people.
+    pub(crate) fn shown_fingerprint(&self) -> String {
+        self.fingerprint().map_or_else(|fault| format!("none: {fault}"), |found| found.to_string())
+    }
+
     /// What a line of `[match]` that is no key of the configuration sees; `Err` is why there is nothing.
     pub(crate) fn identity_value(&self, key: &str) -> Option<Result<Value, String>> {
         match key {

@@ -185,12 +185,10 @@ impl<'a> Resolution<'a> {
         let ModelFacts { config, identity, .. } = self.model;
         let name = wanted.frozen.clone();
         let graphs = &self.registry.parts().graphs;
-        let fingerprint = match (Subject { config, identity }).fingerprint() {
-            Ok(fingerprint) => fingerprint.to_string(),
-            Err(fault) => format!("none: {fault}"),
-        };
+        let subject = Subject { config, identity };
         let Some(file) = graphs.iter().find(|file| file.name == name) else {
             let known = graphs.iter().map(|file| file.name.clone()).collect();
+            let fingerprint = subject.shown_fingerprint();
             return Err(("frozen", Fault::NoGeneratedGraph { name, fingerprint, found: None, known }));
         };
         if let Some(found) = file.digest.filter(|found| *found != wanted.digest) {
@@ -200,15 +198,7 @@ impl<'a> Resolution<'a> {
         let frozen = file.content.as_ref().map_err(|report| {
             ("frozen", Fault::FrozenBroken { name: name.clone(), report: Box::new(report.clone()) })
         })?;
-        let expected = &frozen.header().config;
-        if expected.fingerprint.to_string() != fingerprint {
-            let found = Some(expected.fingerprint.to_string());
-            return Err(("frozen", Fault::NoGeneratedGraph { name, fingerprint, found, known: Vec::new() }));
-        }
-        let found = config_digest(config);
-        if expected.digest != found {
-            return Err(("frozen", Fault::FrozenConfig { name, expected: expected.digest, found }));
-        }
+        frozen.check_model(subject).map_err(|fault| ("frozen", *fault))?;
         Ok(Arc::clone(frozen))
     }
 

@@ -31,7 +31,7 @@ pub use host::{Folders, Host, load_profiles};
 pub use machine::{Machine, n_threads};
 pub use open::{
     Described, Located, ModelName, Opened, check, decide, describe, describe_published, fetch, locate, open,
-    plugin_quant, resolve, source_of, tokenizer,
+    plugin_quant, resolve, source_of, tensors, tokenizer,
 };
 pub use policy::RequestPolicy;
 pub use progress::{NoProgress, OpenProgress};

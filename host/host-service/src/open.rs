@@ -311,6 +311,14 @@ pub fn tokenizer(path: &Path, checkpoint: &Checkpoint) -> Result<Tokenizer, Text
     }
 }
 
+/// What a plugin may know of the tensors of a model; reads its headers.
+///
+/// # Errors
+/// A broken checkpoint.
+pub fn tensors(located: &Located) -> Result<Catalogue, Failure> {
+    Ok(catalogue(&Checkpoint::open(&located.model.path)?))
+}
+
 /// What a plugin may know of the tensors.
 pub(crate) fn catalogue(checkpoint: &Checkpoint) -> Catalogue {
     let facts = checkpoint.catalogue().iter().map(|info| {

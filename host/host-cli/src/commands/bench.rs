@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host_core::SamplingSettings;
-use host_device::{MemoryPlan, process_peak_bytes};
+use host_device::{MemoryPlan, PlanRuns, process_peak_bytes};
 use host_engine::{Engine, Event, Outcome, Request};
 use host_service::Opened;
 use serde::Serialize;
@@ -41,6 +41,8 @@ struct Measurements {
     prefill_tokens_per_second: Measured,
     decode: Vec<Decode>,
     memory: MemoryPlan,
+    /// Steps by the form of the plan that ran them.
+    plan_runs: PlanRuns,
     /// Largest resident size of the process; absent where the system does not tell.
     peak_bytes: Option<u64>,
 }
@@ -147,6 +149,7 @@ fn measure(
             .map(|(n, rounds)| Decode { sequences: *n, tokens_per_second: Measured::of(rounds) })
             .collect(),
         memory: engine.executable().memory(),
+        plan_runs: engine.executable().plan_runs(),
         peak_bytes: process_peak_bytes(),
     })
 }

@@ -56,7 +56,9 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     drop(guard);
     let reader_is_gone = printer.is_gone();
     if args.json {
-        print_json(&as_object(&answer, &prompt_ids, &composition, &chosen_by, &tokenizer, opened))?;
+        let mut object = as_object(&answer, &prompt_ids, &composition, &chosen_by, &tokenizer, opened);
+        object["plan_runs"] = json!(engine.executable().plan_runs());
+        print_json(&object)?;
     } else {
         printer.finish()?;
         show_speed(&answer);

@@ -2,8 +2,8 @@
 
 use host_core::{DType, Numeric};
 use host_device::{
-    CompileOptions, Device, DeviceError, Executable, KvStorage, LogitsFor, MemoryPlan, RunError, SequenceId,
-    TokenRun,
+    CompileOptions, Device, DeviceError, Executable, KvStorage, LogitsFor, MemoryPlan, PlanRuns, RunError,
+    SequenceId, TokenRun,
 };
 use host_graph::{Graph, Mask, Op, Section, Shape, SlotKind, UnaryOp};
 
@@ -258,4 +258,102 @@ fn progress_runs_from_nothing_to_all_matrices() {
     assert_eq!(seen[0].0, 0);
     assert!(seen.windows(2).all(|two| two[0].0 < two[1].0 && two[0].1 == two[1].1));
     assert_eq!(seen[8].0, seen[8].1);
+}
+
+/// The logits of tokens in a sequence that is stored so, whole or in chunks.
+fn stored(executable: &mut dyn Executable, kv: KvStorage, chunk: usize) -> Vec<Vec<f32>> {
+    let sequence = executable.new_sequence_stored(kv).unwrap();
+    let rows =
+        TOKENS.chunks(chunk).flat_map(|tokens| step(executable, &[(sequence, tokens)]).remove(0)).collect();
+    executable.release(sequence);
+    rows
+}
+
+/// The guard holds for sequences as the plan stores them, and fails for any other, which then gets what a plan made
+/// for its storage gives: the same bits.
+#[test]
+fn a_sequence_that_is_stored_otherwise_runs_the_general_form() {
+    for is_quantised in [false, true] {
+        for numeric in [Numeric::Exact, Numeric::Fast] {
+            let model = llama_model(is_quantised);
+            let graph = llama(&model);
+            let of = |kv| CompileOptions { numeric, kv, ..options() };
+            let mut planned = compile(&model, &graph, &of(KvStorage::PlainF32));
+            for (kv, signature) in KvStorage::ALL {
+                let expected = bits(&run(&mut *compile(&model, &graph, &of(kv)), &TOKENS, TOKENS.len()));
+                let before = planned.plan_runs();
+                assert_eq!(bits(&stored(&mut *planned, kv, TOKENS.len())), expected, "{numeric} {kv:?}");
+                assert_eq!(bits(&stored(&mut *planned, kv, 7)), expected, "{numeric} {kv:?}: chunks");
+                let PlanRuns { specialised, general } = planned.plan_runs();
+                let n_steps = 1 + TOKENS.len().div_ceil(7) as u64;
+                let added = (specialised - before.specialised, general - before.general);
+                let is_planned = kv == KvStorage::PlainF32;
+                assert_eq!(added, if is_planned { (n_steps, 0) } else { (0, n_steps) }, "{kv:?}");
+                let sequence = planned.new_sequence_stored(kv).unwrap();
+                let signatures = planned.sequence_signatures(sequence).unwrap();
+                assert!(signatures.iter().all(|slot| slot == signature), "{signatures:?}");
+                planned.release(sequence);
+            }
+        }
+    }
+}
+
+#[test]
+fn sequences_of_every_storage_share_a_step() {
+    let model = llama_model(true);
+    let graph = llama(&model);
+    let mut planned = compile(&model, &graph, &options());
+    assert_eq!(options().kv, KvStorage::PlainF32);
+    let rows = KvStorage::ALL.map(|(kv, _)| bits(&stored(&mut *planned, kv, TOKENS.len())));
+    let before = planned.plan_runs();
+    let sequences = KvStorage::ALL.map(|(kv, _)| planned.new_sequence_stored(kv).unwrap());
+    let mut found = [(); 3].map(|()| Vec::new());
+    for tokens in TOKENS.chunks(6) {
+        let runs = sequences.map(|sequence| (sequence, tokens));
+        for (found, rows) in found.iter_mut().zip(step(&mut *planned, &runs)) {
+            found.extend(rows);
+        }
+    }
+    assert_eq!(found.map(|rows| bits(&rows)), rows);
+    assert_eq!(planned.plan_runs().specialised, before.specialised);
+    // A fork is stored as its source, and a step without the others is the specialised form's again.
+    let [f32_, f16, bf16] = sequences;
+    planned.release(bf16);
+    let fork = planned.fork(f16).unwrap();
+    assert_eq!(planned.sequence_signatures(fork).unwrap(), planned.sequence_signatures(f16).unwrap());
+    let one = step(&mut *planned, &[(f16, &[3]), (fork, &[3])]);
+    assert_eq!(bits(&one[0]), bits(&one[1]));
+    let general = planned.plan_runs().general;
+    step(&mut *planned, &[(f32_, &[3])]);
+    assert_eq!(planned.plan_runs(), PlanRuns { specialised: before.specialised + 1, general });
+}
+
+#[test]
+fn a_storage_that_needs_more_room_than_planned_is_refused() {
+    let model = llama_model(false);
+    let options = CompileOptions { kv: KvStorage::PlainF16, numeric: Numeric::Fast, ..options() };
+    let mut planned = compile(&model, &llama(&model), &options);
+    let error = planned.new_sequence_stored(KvStorage::PlainF32).unwrap_err();
+    let expected = "device `cpu` does not have a sequence stored as kv:plain:f32 in a plan for kv:plain:f16";
+    assert_eq!(error.to_string(), expected);
+    planned.new_sequence_stored(KvStorage::PlainBf16).unwrap();
+    assert!(matches!(planned.sequence_signatures(SequenceId(9)), Err(DeviceError::UnknownSequence(9))));
+}
+
+/// What keeps no keys is stored alike whatever is asked for keys.
+#[test]
+fn a_graph_without_keys_has_one_form() {
+    let model = Folder::new(52).dense("e", DType::F32, &[8, 16]).dense("conv", DType::F32, &[16, 4]).open();
+    let graph = model.graph(|b| {
+        let ids = b.add(Op::Tokens, &[])?;
+        let x = b.add(Op::Embedding { weight: "e".into() }, &[ids])?;
+        b.section(Section::Layer(0));
+        let slot = b.slot(0, SlotKind::Conv { channels: 16, kernel: 4 })?;
+        let y = b.add(Op::Conv1dCausal { slot, weight: "conv".into(), bias: None }, &[x])?;
+        b.section(Section::Head);
+        as_logits(b, y)
+    });
+    let mut executable = compile(&model, &graph, &options());
+    stored(&mut *executable, KvStorage::PlainBf16, 5);
+    assert_eq!(executable.plan_runs().general, 0);
 }

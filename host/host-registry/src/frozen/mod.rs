@@ -41,6 +41,7 @@ use serde::Deserialize;
 use crate::composition::config_digest;
 use crate::fingerprint::{ConfigFingerprint, Subject};
 use crate::profile::Sha256Digest;
+use crate::refusal::Fault;
 use crate::registry::PluginFacts;
 
 pub use fault::FrozenFault;
@@ -196,6 +197,24 @@ impl FrozenGraph {
             (name.clone(), TensorFacts { shape: shape.clone(), is_dense: *dense })
         });
         facts.collect()
+    }
+
+    /// Whether it was frozen for the configuration of this model.
+    ///
+    /// # Errors
+    /// [`Fault::NoGeneratedGraph`] for another shape, [`Fault::FrozenConfig`] for another configuration of the same.
+    pub fn check_model(&self, model: Subject<'_>) -> Result<(), Box<Fault>> {
+        let (name, expected) = (self.name.clone(), &self.header.config);
+        let fingerprint = model.shown_fingerprint();
+        if expected.fingerprint.to_string() != fingerprint {
+            let found = Some(expected.fingerprint.to_string());
+            return Err(Box::new(Fault::NoGeneratedGraph { name, fingerprint, found, known: Vec::new() }));
+        }
+        let found = config_digest(model.config);
+        if expected.digest != found {
+            return Err(Box::new(Fault::FrozenConfig { name, expected: expected.digest, found }));
+        }
+        Ok(())
     }
 
     /// The graph, over the tensors of a checkpoint, which must be exactly those it was built over.
