@@ -7,7 +7,7 @@ use std::sync::Arc;
 use host_core::{Numeric, Report, Reported};
 use host_cpu::CpuDevice;
 use host_device::{Device, Executable};
-use host_graph::{Graph, TensorFacts};
+use host_graph::{Catalogue, Graph, TensorFacts};
 use host_lua::LuaPlugin;
 use host_plugins::{Budget, GraphPlugin, LogSink, PluginFolder};
 use host_registry::{
@@ -111,11 +111,7 @@ impl Host {
     /// The plugin's report.
     pub fn build(&self, composition: &Composition, checkpoint: &Checkpoint) -> Result<Graph, Report> {
         let config = serde_json::Value::Object(checkpoint.config().json.clone()).to_string();
-        let facts = checkpoint.catalogue().iter().map(|info| {
-            let is_dense = matches!(info.encoding, Encoding::Dense(_));
-            (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
-        });
-        reported(self.plugin(composition)?.build(&config, facts.collect()))
+        reported(self.plugin(composition)?.build(&config, tensors(checkpoint)))
     }
 
     fn plugin(&self, composition: &Composition) -> Result<Box<dyn GraphPlugin>, Report> {
@@ -166,6 +162,15 @@ impl Model {
             None => Tokenizer::from_folder(&self.path),
         }))
     }
+}
+
+/// What a plugin knows of a checkpoint's tensors.
+pub fn tensors(checkpoint: &Checkpoint) -> Catalogue {
+    let facts = checkpoint.catalogue().iter().map(|info| {
+        let is_dense = matches!(info.encoding, Encoding::Dense(_));
+        (info.name.clone(), TensorFacts { shape: info.shape.clone(), is_dense })
+    });
+    facts.collect()
 }
 
 /// What a test sets instead of the profile: numbers and sizes, on one thread, so that tests which run beside each

@@ -62,6 +62,7 @@ fn check_object(answer: &Value, n_tokens: usize) {
         "timings_ms",
         "tokens_per_second",
         "logprobs",
+        "plan_runs",
     ];
     assert_eq!(keys(answer), promised);
     assert_eq!(keys(&answer["timings_ms"]), ["open", "prefill", "decode"]);
@@ -73,6 +74,8 @@ fn check_object(answer: &Value, n_tokens: usize) {
     assert!(answer["text"].is_string());
     let composition = answer["composition"].as_str().unwrap();
     assert!(composition.len() == 64 && composition.bytes().all(|byte| byte.is_ascii_hexdigit()));
+    // The prompt in one step, then a step a token but the last.
+    assert_eq!(answer["plan_runs"], json!({ "specialised": n_tokens, "general": 0 }));
     check_logprobs(&answer["logprobs"], &answer["token_ids"], n_tokens);
 }
 
