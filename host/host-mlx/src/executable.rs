@@ -3,8 +3,8 @@
 use std::collections::HashSet;
 
 use host_device::{
-    DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, PlanRuns, RunError, SequenceId, TokenRun,
-    top,
+    DeviceError, Executable, KvStorage, Logits, LogitsFor, MemoryPlan, PlanRuns, RunError, SequenceId,
+    TokenRun, top,
 };
 
 use crate::model::{Model, Run, Told, Wants};
@@ -178,8 +178,11 @@ impl Executable for MlxExecutable {
                 Wants::All => run.tokens.len(),
             })
             .sum();
-        self.told =
-            if sent.is_empty() { Told::default() } else { self.worker.call(move |model| model.step(&sent))?? };
+        self.told = if sent.is_empty() {
+            Told::default()
+        } else {
+            self.worker.call(move |model| model.step(&sent))??
+        };
         self.n_steps += 1;
         for run in runs {
             if let Some(Some(len)) = self.lengths.get_mut(run.sequence.0 as usize) {
