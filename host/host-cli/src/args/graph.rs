@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 pub(super) const GRAPH_EXAMPLES: &str = "\
-A plugin builds a model's graph anew each time the model is opened. A frozen graph was built once, for one
-config.json, and lies in the folder `graphs` of a folder of profiles. A profile that names it opens the model
-without any plugin; for another model, or when the file changed, it is refused, and no plugin is tried instead.
+A plugin builds a model's graph anew each time the model is opened. A frozen graph was built once,
+for one config.json, and lies in the folder `graphs` of a folder of profiles. A profile that names
+it opens the model without any plugin; for another model, or when the file changed, it is refused,
+and no plugin is tried instead.
 
 Examples:
   tenon graph show model.gguf
-  tenon graph freeze model.gguf                  # writes graphs/PROFILE.graph, prints the line for a profile
+  tenon graph freeze model.gguf     # writes graphs/PROFILE.graph, prints the line for a profile
   tenon graph freeze ./folder -o profiles/graphs/my-model.graph
   tenon graph check profiles/graphs/my-model.graph model.gguf
   tenon graph diff profiles/graphs/my-model.graph model.gguf
