@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its helpers too")]
 
 use std::fs;
+use std::io::{BufRead, BufReader, Write};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -11,8 +12,11 @@ use host_core::SamplingSettings;
 use host_engine::{Outcome, Request};
 use host_registry::Bytes;
 use host_service::reload::{
-    ColdStart, Event, GenerationId, Overflow, Pin, Reload, ReloadSettings, Service, Watching,
+    ColdStart, Event, GenerationId, GenerationStore, Overflow, Pin, Reload, ReloadSettings, Service, Watching,
 };
+use serde_json::Value;
+use tests::places::fixture;
+use tests::program::{Ended, Tenon};
 use tests::reload::{Bed, Soaked, expected, settings, soak};
 
 const SERVED: &str = "profiles/served.toml";
@@ -109,6 +113,10 @@ fn an_edit_is_live_for_the_next_request_and_a_pinned_one_ends_as_it_began() {
 #[test]
 fn a_refusal_tells_everything_and_changes_nothing() {
     let case = Case::new();
+    let whole = [1, 2].map(|n| {
+        let name = format!("profiles/other-{n:02}.toml");
+        (name.clone(), fs::read_to_string(case.bed.path(&name)).unwrap())
+    });
     case.bed.write(PLUGIN, "function open(");
     case.bed.write("plugins/other-18/plugin.toml", "id = \"other-18\"\n");
     case.bed.write("profiles/other-01.toml", "schema = ");
@@ -127,15 +135,12 @@ fn a_refusal_tells_everything_and_changes_nothing() {
         other => panic!("{other:?}"),
     };
     assert!(places.iter().any(|place| place.file.ends_with("other-01.toml") && place.line == Some(1)));
-    for n in [1, 2] {
-        case.bed.write(
-            &format!("profiles/other-{n:02}.toml"),
-            &tests::reload::profile(&format!("other-{n:02}"), n),
-        );
+    for (name, text) in whole {
+        case.bed.write(&name, &text);
     }
     case.policy("sound");
-    let whole = fs::read_to_string(case.bed.path("plugins/other-17/plugin.toml")).unwrap();
-    case.bed.write("plugins/other-18/plugin.toml", &whole.replace("other-17", "other-18"));
+    let manifest = fs::read_to_string(case.bed.path("plugins/other-17/plugin.toml")).unwrap();
+    case.bed.write("plugins/other-18/plugin.toml", &manifest.replace("other-17", "other-18"));
     assert_eq!(case.service.reload(), Reload::Unchanged);
     assert_eq!(case.service.state().degraded, None);
     assert_eq!(case.names(), ["started", "refused", "mended"]);
@@ -245,6 +250,36 @@ fn models_are_shared_by_content_and_a_second_one_must_fit() {
     case.profile(44);
     case.loaded();
     assert_eq!(case.service.held_bytes(), one, "a change that needs no other model is loaded");
+}
+
+#[test]
+fn old_weights_go_first_where_a_profile_says_so() {
+    let profile = |max_sequences: usize| {
+        let text = tests::reload::profile("served", 40);
+        let text = text.replace("max_sequences = 8", &format!("max_sequences = {max_sequences}"));
+        text.replace("[limits]\n", "[limits]\non_reload = \"drain-first\"\n")
+    };
+    let mut numbers = settings();
+    numbers.memory.models_bytes = Some(Bytes(650_000));
+    let case = Case::with(numbers);
+    let one = case.service.held_bytes();
+    assert!(one < 650_000 && 2 * one > 650_000, "one fits, two do not: {one}");
+    case.bed.write(SERVED, &profile(12));
+    let pin = case.service.admit();
+    thread::scope(|scope| {
+        let reload = scope.spawn(|| case.service.reload());
+        thread::sleep(Duration::from_millis(400));
+        assert_eq!(ask(&pin, 3), Ok(vec![40; 3]), "what runs ends as it began");
+        assert_eq!(ask(&case.service.admit(), 3), Err("reload.replacing"));
+        drop(pin);
+        assert!(matches!(reload.join().unwrap(), Reload::Swapped(_)));
+    });
+    assert_eq!(ask(&case.service.admit(), 3), Ok(vec![40; 3]));
+    assert!(case.service.held_bytes() > one, "the new one alone is held");
+    // Nothing fits: the old one is loaded again.
+    case.bed.write(SERVED, &profile(60));
+    assert_eq!(case.refused(), ["reload.memory"]);
+    assert_eq!(ask(&case.service.admit(), 3), Ok(vec![40; 3]));
 }
 
 #[test]
@@ -376,4 +411,118 @@ fn soak_in_full() {
     let mut sorted = took.clone();
     sorted.sort();
     assert!(sorted[took.len() * 99 / 100] <= Duration::from_millis(150), "{}", spread(&took));
+}
+
+/// One line of `tenon profiles watch --json`.
+fn line(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Value {
+    let line = lines.next().expect("the program goes on").unwrap();
+    serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+}
+
+/// Kills the program in the middle of reloads; each start serves what the folders say or the last good, and says which.
+fn kill(n: usize) {
+    let Some(tenon) = Tenon::find() else { return };
+    let bed = Bed::new();
+    let (profiles, plugins) = (bed.path("profiles"), bed.path("plugins"));
+    let folders = ["--profiles", profiles.to_str().unwrap(), "--plugins", plugins.to_str().unwrap()];
+    let mut started = [0; 2];
+    let mut served = String::new();
+    for i in 0..n {
+        // What lies in the folders when the program starts is sound, or broken.
+        let is_sound = i % 3 != 2;
+        let text = tests::reload::profile("served", 50 + i % 100);
+        bed.write(SERVED, if is_sound { &text } else { "schema = " });
+        let mut watch = vec!["profiles", "watch", "--json", "--last-good"];
+        watch.extend(folders);
+        let mut child = tenon.start(&watch);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let first = line(&mut lines);
+        let (event, id) =
+            (first["event"].as_str().unwrap(), first["generation"].as_str().unwrap().to_owned());
+        match event {
+            "started" => assert!(is_sound, "{first}"),
+            "last-good" => {
+                assert!(!is_sound, "{first}");
+                assert_eq!(id, served, "the last that was served");
+                assert_eq!(first["reports"][0]["code"], "profile.syntax");
+            }
+            other => panic!("{other}: {first}"),
+        }
+        started[usize::from(is_sound)] += 1;
+        served = id;
+        // The program is told of a change, and dies somewhere between hearing of it and having stored it.
+        bed.replace(SERVED, &tests::reload::profile("served", 150 + i % 50));
+        thread::sleep(Duration::from_micros((i as u64 * 7_919) % 90_000));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        // What it had said by then is true of the store.
+        for said in lines.map_while(Result::ok) {
+            let Ok(said) = serde_json::from_str::<Value>(&said) else { continue };
+            if said["event"] == "swapped" {
+                served = said["generation"].as_str().unwrap().to_owned();
+            }
+        }
+        let mut history = vec!["profiles", "history", "--json"];
+        history.extend(folders);
+        let stored = tenon.run(&history).json();
+        let stored = stored["generations"].as_array().unwrap();
+        // What was told is stored; what was stored a moment ago may not have been told.
+        let ids: Vec<&str> = stored.iter().map(|stored| stored["generation"].as_str().unwrap()).collect();
+        assert!(ids.contains(&&*served), "{served} was told and is not in {ids:?}");
+        served = ids[0].to_owned();
+        let (store, folders) = (GenerationStore::of(tenon.cache(), &bed.folders()), bed.folders());
+        for stored in store.list().unwrap() {
+            store.load(&stored, &folders).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+    println!("killed {n} times: {} starts with the folders, {} with the last good", started[1], started[0]);
+    assert!(started[0] > 0 && started[1] > 0);
+}
+
+#[test]
+fn a_killed_program_serves_the_new_or_the_last_good() {
+    kill(6);
+}
+
+/// `cargo xtask soak`
+#[test]
+#[ignore = "minutes: cargo xtask soak"]
+fn a_killed_program_in_full() {
+    kill(45);
+}
+
+#[test]
+fn a_chat_answers_as_the_profile_says_now() {
+    let Some(tenon) = Tenon::find() else { return };
+    let bed = Bed::new();
+    let (profiles, plugins) = (bed.path("profiles"), bed.path("plugins"));
+    let model = fixture("tiny-mlx-q8-g64");
+    let model = model.to_str().unwrap();
+    let asked = ["--profile", "served", "--max-tokens", "6", "--context-tokens", "128", "--model", model];
+    let folders = ["--profiles", profiles.to_str().unwrap(), "--plugins", plugins.to_str().unwrap()];
+    let generate = || tenon.run(&[&["generate"], &asked[..], &folders, &["Hi"]].concat()).done();
+    let mut chat = tenon.start(&[&["chat"], &asked[..], &folders].concat());
+    let (mut stdin, stdout) = (chat.stdin.take().unwrap(), chat.stdout.take().unwrap());
+    let mut lines = BufReader::new(stdout).lines();
+    let mut answers = Vec::new();
+    for token in [70, 90] {
+        bed.replace(SERVED, &tests::reload::profile("served", token));
+        // Longer than a save takes to be live on a busy machine.
+        thread::sleep(Duration::from_millis(1500));
+        writeln!(stdin, "/reset\nHi").unwrap();
+        let answer = format!("{}\n", lines.next().unwrap().unwrap());
+        assert_eq!(answer, generate(), "as another program over the same folders answers");
+        answers.push(answer);
+    }
+    assert_ne!(answers[0], answers[1]);
+    bed.write(SERVED, "schema = ");
+    thread::sleep(Duration::from_millis(1500));
+    writeln!(stdin, "/reset\nHi").unwrap();
+    assert_eq!(format!("{}\n", lines.next().unwrap().unwrap()), answers[1], "a mistake changes nothing");
+    drop(stdin);
+    let ended = Ended::of(chat.wait_with_output().unwrap());
+    assert!(ended.stderr.contains(" serves, after "), "{}", ended.stderr);
+    assert!(ended.stderr.contains("error[profile.syntax]"), "{}", ended.stderr);
+    assert!(ended.stderr.contains("the change is refused"), "{}", ended.stderr);
+    assert_eq!(ended.code, Some(0));
 }

@@ -68,8 +68,8 @@ pub use frozen::{
 pub use overrides::Overrides;
 pub use profile::{
     Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, Match,
-    Names, PluginRef, PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION, SamplingDefaults,
-    SamplingTable, Serve, Sha256Digest, Source, Threads,
+    Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION,
+    SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 pub use quant::{
     LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,

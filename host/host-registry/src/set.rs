@@ -115,11 +115,34 @@ impl ProfileSet {
         F: AsRef<str>,
         T: AsRef<str>,
     {
-        let sources: Vec<Result<ProfileSource, ProfileError>> =
-            texts.into_iter().map(|(file, text)| source_of(file.as_ref(), text.as_ref())).collect();
+        ProfileSet::from_texts_after(texts, &ProfileSet::default())
+    }
+
+    /// The same, where most texts are those of `before`: what they give is taken from there, and the result is what
+    /// reading all of them gives.
+    ///
+    /// # Errors
+    /// As [`ProfileSet::load`].
+    pub fn from_texts_after<F, T>(
+        texts: impl IntoIterator<Item = (F, T)>,
+        before: &ProfileSet,
+    ) -> Result<ProfileSet, Vec<ProfileError>>
+    where
+        F: AsRef<str>,
+        T: AsRef<str>,
+    {
+        let texts: Vec<(F, T)> = texts.into_iter().collect();
+        let known = before.known(&texts);
+        let sources: Vec<Result<ProfileSource, ProfileError>> = texts
+            .iter()
+            .zip(&known)
+            .filter(|(_, known)| known.is_none())
+            .map(|((file, text), _)| source_of(file.as_ref(), text.as_ref()))
+            .collect();
+        let unknown = known.iter().enumerate().filter(|(_, known)| known.is_none()).map(|(i, _)| i);
         let (mut indexed, mut at_text) = (Vec::new(), Vec::new());
         let mut errors: Vec<(usize, ProfileError)> = Vec::new();
-        for (i, source) in sources.into_iter().enumerate() {
+        for (i, source) in unknown.zip(sources) {
             match source {
                 Ok(source) => {
                     indexed.push(source);
@@ -128,11 +151,17 @@ impl ProfileSet {
                 Err(error) => errors.push((i, error)),
             }
         }
-        let mut set = ProfileSet::default();
-        for (i, read) in at_text.into_iter().zip(read_all(indexed)) {
-            match read {
-                Ok(loaded) => errors.extend(set.insert(loaded).err().map(|error| (i, error))),
+        let mut read = known;
+        for (i, of_text) in at_text.into_iter().zip(read_all(indexed)) {
+            match of_text {
+                Ok(loaded) => read[i] = Some(Arc::new(loaded)),
                 Err(faults) => errors.extend(faults.into_iter().map(|fault| (i, fault))),
+            }
+        }
+        let mut set = ProfileSet::default();
+        for (i, loaded) in read.into_iter().enumerate() {
+            if let Some(loaded) = loaded {
+                errors.extend(set.insert(loaded).err().map(|error| (i, error)));
             }
         }
         // In the order of the texts, whatever was found first.
@@ -142,6 +171,23 @@ impl ProfileSet {
             errors = set.iter().flat_map(|loaded| set.fallback_faults(loaded)).collect();
         }
         if errors.is_empty() { Ok(set) } else { Err(errors) }
+    }
+
+    /// For each text the profile that it gave here, where it is the same text and no other has a part in it. Where
+    /// profiles extend each other, all are read anew.
+    fn known<F: AsRef<str>, T: AsRef<str>>(&self, texts: &[(F, T)]) -> Vec<Option<Arc<LoadedProfile>>> {
+        let by_file: BTreeMap<&str, &Arc<LoadedProfile>> =
+            self.iter().map(|loaded| (loaded.source.file(), loaded)).collect();
+        let of_text = |(file, text): &(F, T)| {
+            let loaded = by_file.get(file.as_ref())?;
+            (loaded.source.text() == text.as_ref()).then(|| Arc::clone(loaded))
+        };
+        let known: Vec<Option<Arc<LoadedProfile>>> = texts.iter().map(of_text).collect();
+        let extends = |((_, text), known): (&(F, T), &Option<Arc<LoadedProfile>>)| match known {
+            Some(loaded) => !loaded.bases.is_empty(),
+            None => text.as_ref().contains("extends"),
+        };
+        if texts.iter().zip(&known).any(extends) { vec![None; texts.len()] } else { known }
     }
 
     /// Each fallback is another profile of the set, named once.
@@ -167,7 +213,7 @@ impl ProfileSet {
         judged.collect()
     }
 
-    fn insert(&mut self, loaded: LoadedProfile) -> Result<(), ProfileError> {
+    fn insert(&mut self, loaded: Arc<LoadedProfile>) -> Result<(), ProfileError> {
         if let Some(first) = self.by_id.get(loaded.id()) {
             return Err(ProfileError::DuplicateId {
                 id: loaded.id().to_owned(),
@@ -175,7 +221,7 @@ impl ProfileSet {
                 place: Box::new(loaded.source.place(&["id"])),
             });
         }
-        self.by_id.insert(loaded.id().to_owned(), Arc::new(loaded));
+        self.by_id.insert(loaded.id().to_owned(), loaded);
         Ok(())
     }
 

@@ -31,7 +31,9 @@ impl Bed {
         bed.write("profiles/served.toml", &profile("served", 40));
         bed.write("profiles/service/reload.toml", &shipped("profiles/service/reload.toml"));
         for n in 0..N_PROFILES {
-            bed.write(&format!("profiles/other-{n:02}.toml"), &profile(&format!("other-{n:02}"), n % 100));
+            let (id, plugin) = (format!("other-{n:02}"), format!("\"other-{}\"", 10 + n % 9));
+            let text = profile(&id, n % 100).replace("\"forced\"", &plugin);
+            bed.write(&format!("profiles/{id}.toml"), &text);
         }
         bed.write("plugins/forced/plugin.toml", &manifest("forced"));
         bed.write("plugins/forced/forced.lua", &forced("sound", 0));

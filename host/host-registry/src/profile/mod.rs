@@ -154,6 +154,14 @@ pub struct Serve {
     pub stop: Vec<String>,
 }
 
+/// What a service does with a change whose weights do not fit beside those that serve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnReload {
+    /// It admits no request for the model until the running ones are over, lets the old weights go, and loads the new.
+    DrainFirst,
+}
+
 /// How much a composition may use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -173,4 +181,7 @@ pub struct Limits {
     /// When faults keep a plugin out, and for how long; absent keeps none out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub quarantine: Option<QuarantineRules>,
+    /// What a service does with a change whose weights do not fit beside those that serve; absent refuses it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub on_reload: Option<OnReload>,
 }

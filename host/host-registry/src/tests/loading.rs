@@ -1,6 +1,7 @@
 //! Folders of profiles: which files count, and that every fault is told.
 
 use std::fs;
+use std::sync::Arc;
 
 use host_core::Reported;
 
@@ -80,4 +81,38 @@ fn an_unknown_id_names_those_like_it() {
       expected  one of: tiny
       mend      did you mean `tiny`?
     ");
+}
+
+#[test]
+fn what_did_not_change_is_not_read_again_and_the_set_is_the_same() {
+    let other = |id: &str| edited(&[("id = \"tiny\"", &format!("id = \"{id}\""))]);
+    let extending = "schema = 1\nid = \"c\"\nabout = \"over a\"\nextends = \"a\"\n".to_owned();
+    let first = vec![("a.toml", other("a")), ("b.toml", other("b"))];
+    let before = ProfileSet::from_texts(first.clone()).unwrap();
+    let b_changed = edited(&[("id = \"tiny\"", "id = \"b\""), ("max_tokens = 32", "max_tokens = 33")]);
+    let cases = [
+        ("nothing", first.clone()),
+        ("a change", vec![("a.toml", other("a")), ("b.toml", b_changed.clone())]),
+        ("one more", [first.clone(), vec![("d.toml", other("d"))]].concat()),
+        ("one less", vec![("b.toml", other("b"))]),
+        ("a rename", vec![("a.toml", other("a")), ("z.toml", other("b"))]),
+        ("one that extends", [first.clone(), vec![("c.toml", extending)]].concat()),
+        ("a fault", vec![("a.toml", other("a")), ("b.toml", "schema = ".to_owned())]),
+        ("one id twice", vec![("a.toml", other("a")), ("b.toml", other("a"))]),
+    ];
+    let all = |errors: &[ProfileError]| errors.iter().map(|error| shown(&error.report())).collect::<Vec<_>>();
+    for (what, texts) in cases {
+        let (after, anew) =
+            (ProfileSet::from_texts_after(texts.clone(), &before), ProfileSet::from_texts(texts));
+        match (after, anew) {
+            (Ok(after), Ok(anew)) => assert_eq!(after, anew, "{what}"),
+            (Err(after), Err(anew)) => assert_eq!(all(&after), all(&anew), "{what}"),
+            (after, anew) => panic!("{what}: {after:?} and {anew:?}"),
+        }
+    }
+    let texts = vec![("a.toml", other("a")), ("b.toml", b_changed)];
+    let after = ProfileSet::from_texts_after(texts, &before).unwrap();
+    let [same, changed] =
+        ["a", "b"].map(|id| Arc::ptr_eq(after.by_id(id).unwrap(), before.by_id(id).unwrap()));
+    assert!(same && !changed, "it is shared, not read again");
 }

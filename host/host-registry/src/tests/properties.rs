@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::{FILE, PROFILE};
 use crate::{
     Bytes, Compose, ContextTokens, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match,
-    Names, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults,
+    Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults,
     SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 
@@ -182,15 +182,22 @@ fn limits() -> impl Strategy<Value = Limits> {
         first_backoff_s,
         longest_backoff_s,
     });
-    let options = (bytes, prop::option::of(threads), prop::option::of(rules));
+    let reload = prop::option::of(Just(OnReload::DrainFirst));
+    let options = (bytes, prop::option::of(threads), prop::option::of(rules), reload);
     (context, 1usize..64, 64usize..4096, options).prop_map(
-        |(context_tokens, max_sequences, max_step_tokens, (memory_bytes, n_threads, quarantine))| Limits {
+        |(
+            context_tokens,
+            max_sequences,
+            max_step_tokens,
+            (memory_bytes, n_threads, quarantine, on_reload),
+        )| Limits {
             context_tokens,
             max_sequences,
             max_step_tokens,
             memory_bytes,
             n_threads,
             quarantine,
+            on_reload,
         },
     )
 }

@@ -11,7 +11,7 @@ use host_plugins::{
     ContractVersion, GraphPlugin, Kind, PluginError, PluginFolder, PluginPackage, PolicyVocabulary,
     QuantPlugin, SamplingPolicy,
 };
-use host_registry::{GraphPart, GraphRef, LoadedProfile, Policy, Quant, Sha256Digest};
+use host_registry::{GraphPart, GraphRef, LoadedProfile, OnReload, Policy, Quant, Sha256Digest};
 use serde_json::Value;
 
 use super::generation::{Generation, Served, ServedModel};
@@ -45,6 +45,14 @@ pub(crate) enum CheckedPlugin {
     Quant(#[expect(dead_code, reason = "held so that the code stays loaded")] Arc<dyn QuantPlugin>),
 }
 
+/// Why a snapshot is no generation.
+pub(crate) struct Refusal {
+    /// Everything that can be told at once.
+    pub(crate) reports: Vec<Report>,
+    /// Models that would fit if the old ones went first, as their profiles allow.
+    pub(crate) drain_first: Vec<String>,
+}
+
 /// What generations share of their checks.
 #[derive(Default)]
 pub(crate) struct CheckCache {
@@ -61,6 +69,8 @@ pub(crate) struct Check<'a> {
     pub(crate) served: &'a [ServedModel],
     pub(crate) scope: Scope,
     pub(crate) settings: &'a ReloadSettings,
+    /// The host that serves, if one does: what is the same is not read again.
+    pub(crate) before: Option<&'a Host>,
 }
 
 /// A check under way.
@@ -71,6 +81,8 @@ struct Checking<'a> {
     /// Digests of plugins whose fault was told.
     broken: BTreeSet<String>,
     tried: Vec<Arc<()>>,
+    /// Models that would fit if the old ones went first, as their profiles allow.
+    drain_first: Vec<String>,
 }
 
 /// Why something cannot be: the report, or nothing where it was told already.
@@ -85,40 +97,42 @@ impl Check<'_> {
         &self,
         snapshot: Snapshot,
         progress: &mut dyn OpenProgress,
-    ) -> Result<Generation, Vec<Report>> {
+    ) -> Result<Generation, Refusal> {
         let mut checking = Checking {
             check: self,
             reports: Vec::new(),
             plugins: BTreeMap::new(),
             broken: BTreeSet::new(),
             tried: Vec::new(),
+            drain_first: Vec::new(),
         };
         let plugins = world::plugins(&snapshot);
         if self.scope == Scope::Everything {
             checking.all_plugins(&plugins);
         }
-        let host = match world::host(&snapshot, plugins, self.machine) {
+        let host = match world::host(&snapshot, plugins, self.machine, self.before) {
             Ok(host) => host,
             Err(reports) => {
                 checking.reports.extend(reports);
-                return Err(checking.reports);
+                return Err(Refusal { reports: checking.reports, drain_first: Vec::new() });
             }
         };
         if self.scope == Scope::Everything {
             checking.all_profiles(&host);
         }
         let served = checking.all_served(&host, progress);
-        let Checking { reports, plugins, tried, .. } = checking;
+        let Checking { reports, plugins, tried, drain_first, .. } = checking;
         if !reports.is_empty() {
-            return Err(reports);
+            return Err(Refusal { reports, drain_first });
         }
         Ok(Generation {
             id: id(&snapshot, &served),
             snapshot,
-            host,
+            host: Arc::new(host),
             served,
-            _plugins: plugins.into_values().collect(),
-            _tried: tried,
+            replacing: BTreeSet::new(),
+            plugins: plugins.into_values().collect(),
+            tried,
             counts: Default::default(),
             ended: Default::default(),
         })
@@ -126,7 +140,7 @@ impl Check<'_> {
 }
 
 /// The hash over files, registry resolution, contract and program.
-fn id(snapshot: &Snapshot, served: &BTreeMap<String, Served>) -> GenerationId {
+fn id(snapshot: &Snapshot, served: &BTreeMap<String, Arc<Served>>) -> GenerationId {
     let mut text = format!(
         "tenon-generation 1\nhost {}\ncontract {}\n{}",
         env!("CARGO_PKG_VERSION"),
@@ -242,17 +256,25 @@ impl Checking<'_> {
             .cache
             .tried
             .get(&key, || try_policy(&**code, &params, &policy.grants, vocabulary).map(Arc::new));
-        self.tried.push(tried.map_err(|error| Some(in_folder(error.report(), package)))?);
+        let tried = tried.map_err(|error| {
+            if error.is_fault() {
+                // Told once: the other profiles that name it would each wait for the same.
+                self.plugins.remove(package.digest().as_hex());
+                self.broken.insert(package.digest().as_hex().to_owned());
+            }
+            Some(in_folder(error.report(), package))
+        });
+        self.tried.push(tried?);
         Ok(())
     }
 
     /// Every served model, as far as nothing is wrong with it.
-    fn all_served(&mut self, host: &Host, progress: &mut dyn OpenProgress) -> BTreeMap<String, Served> {
+    fn all_served(&mut self, host: &Host, progress: &mut dyn OpenProgress) -> BTreeMap<String, Arc<Served>> {
         let mut all = BTreeMap::new();
         for asked in self.check.served {
             match self.served(host, asked, progress) {
                 Ok(Some(served)) => {
-                    all.insert(asked.name.clone(), served);
+                    all.insert(asked.name.clone(), Arc::new(served));
                 }
                 Ok(None) => {}
                 Err(failure) => {
@@ -285,7 +307,13 @@ impl Checking<'_> {
             return Ok(None);
         }
         let limit = self.check.settings.memory.models_bytes;
-        let model = models.load(host, &found, &composition, &planned, limit, progress)?;
+        let loaded = models.load(host, &found, &composition, &planned, limit, progress);
+        let model = loaded.inspect_err(|failure| {
+            let is_memory = failure.reports().iter().all(|report| report.code == "reload.memory");
+            if is_memory && composition.profile().limits.on_reload == Some(OnReload::DrainFirst) {
+                self.drain_first.push(asked.name.clone());
+            }
+        })?;
         let policy = match composition.policy() {
             None => None,
             Some(policy) => {

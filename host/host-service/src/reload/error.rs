@@ -75,6 +75,22 @@ pub enum ReloadError {
         /// What this one needs, in bytes.
         needed: u64,
     },
+    /// The model is being replaced, and its old requests end first.
+    #[error("the model `{name}` is being replaced")]
+    Replacing {
+        /// Which.
+        name: String,
+    },
+    /// Requests that did not end in time for their model to be replaced.
+    #[error("{running} requests of the model `{name}` are still running after {seconds} s")]
+    NotDrained {
+        /// Which.
+        name: String,
+        /// Requests.
+        running: u64,
+        /// How long was waited.
+        seconds: u64,
+    },
     /// A served name that is not there.
     #[error("no model `{name}` is served")]
     NotServed {
@@ -174,6 +190,12 @@ impl Reported for ReloadError {
                 .expected(format!("at most {limit} bytes for all models (memory.models_bytes)"))
                 .found(format!("{held} bytes held and {needed} bytes needed"))
                 .mend("lower limits.context_tokens or limits.max_sequences, or restart with the new profile"),
+            ReloadError::Replacing { .. } => Report::new("reload.replacing", text)
+                .expected("weights in memory; its profile lets old ones go before new ones come")
+                .mend("send the request again in a moment"),
+            ReloadError::NotDrained { .. } => Report::new("reload.not-drained", text)
+                .expected("no running request (drain.first_s in service/reload.toml)")
+                .mend("it is tried again; end the requests, or wait longer"),
             ReloadError::NotServed { known, .. } => Report::new("reload.not-served", text)
                 .expected(format!("one of: {}", known.join(", ")))
                 .mend("name a model that is served"),

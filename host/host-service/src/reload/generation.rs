@@ -1,6 +1,6 @@
 //! A generation: everything that requests are served with, as one value that never changes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use host_engine::CancelFlag;
@@ -66,11 +66,13 @@ impl Served {
 pub struct Generation {
     pub(crate) id: GenerationId,
     pub(crate) snapshot: Snapshot,
-    pub(crate) host: Host,
-    pub(crate) served: BTreeMap<String, Served>,
+    pub(crate) host: Arc<Host>,
+    pub(crate) served: BTreeMap<String, Arc<Served>>,
+    /// Models that are let go before others take their names.
+    pub(crate) replacing: BTreeSet<String>,
     /// Held so that the next generation finds them.
-    pub(crate) _plugins: Vec<Arc<CheckedPlugin>>,
-    pub(crate) _tried: Vec<Arc<()>>,
+    pub(crate) plugins: Vec<Arc<CheckedPlugin>>,
+    pub(crate) tried: Vec<Arc<()>>,
     pub(crate) counts: Counts,
     /// Raised when its requests are to end.
     pub(crate) ended: CancelFlag,
@@ -94,18 +96,38 @@ impl Generation {
 
     /// Every served model, by name.
     pub fn served(&self) -> impl Iterator<Item = (&str, &Served)> {
-        self.served.iter().map(|(name, served)| (name.as_str(), served))
+        self.served.iter().map(|(name, served)| (name.as_str(), &**served))
     }
 
     /// The served model of that name.
     ///
     /// # Errors
-    /// [`ReloadError::NotServed`].
+    /// [`ReloadError::NotServed`], [`ReloadError::Replacing`].
     pub fn model(&self, name: &str) -> Result<&Served, ReloadError> {
-        self.served.get(name).ok_or_else(|| ReloadError::NotServed {
-            name: name.to_owned(),
-            known: self.served.keys().cloned().collect(),
-        })
+        match self.served.get(name) {
+            Some(served) => Ok(served),
+            None if self.replacing.contains(name) => Err(ReloadError::Replacing { name: name.to_owned() }),
+            None => Err(ReloadError::NotServed {
+                name: name.to_owned(),
+                known: self.served.keys().cloned().collect(),
+            }),
+        }
+    }
+
+    /// The same without some models, which are about to be replaced.
+    pub(crate) fn without(&self, names: &[String]) -> Generation {
+        let kept = self.served.iter().filter(|(name, _)| !names.contains(name));
+        Generation {
+            id: self.id,
+            snapshot: self.snapshot.clone(),
+            host: Arc::clone(&self.host),
+            served: kept.map(|(name, served)| (name.clone(), Arc::clone(served))).collect(),
+            replacing: names.iter().cloned().collect(),
+            plugins: self.plugins.clone(),
+            tried: self.tried.clone(),
+            counts: Counts::default(),
+            ended: CancelFlag::new(),
+        }
     }
 
     /// What became of its requests.

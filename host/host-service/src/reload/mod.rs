@@ -13,6 +13,7 @@
 
 mod check;
 mod counts;
+mod drain;
 mod error;
 mod event;
 mod gate;
@@ -45,5 +46,5 @@ pub use settings::{
 };
 pub use snapshot::{Area, FileName, Snapshot, SnapshotFile};
 pub use standing::{Degraded, OldGeneration, State};
-pub use store::{GenerationStore, StoredGeneration};
+pub use store::{GenerationStore, Kept, StoredGeneration};
 pub use watch::Watching;

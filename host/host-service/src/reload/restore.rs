@@ -50,8 +50,8 @@ fn check_snapshot(
 ) -> Result<Generation, Failure> {
     let cache = CheckCache::default();
     let ServiceOptions { served, scope, settings, .. } = options;
-    let check = Check { machine, cache: &cache, served, scope: *scope, settings };
-    check.generation(snapshot, progress).map_err(Failure::of)
+    let check = Check { machine, cache: &cache, served, scope: *scope, settings, before: None };
+    check.generation(snapshot, progress).map_err(|refusal| Failure::of(refusal.reports))
 }
 
 /// Puts the stored generation whose id begins with these digits back into the folders, after the same checks as any
@@ -74,7 +74,7 @@ pub fn restore(
     let mut before = None;
     if !changes.is_empty() {
         let id = GenerationId::of(&found.canonical_text());
-        store.keep(id, &found, false, unix_ms(), options.settings.store.keep)?;
+        store.keep(id, &found, false, unix_ms())?.sync(options.settings.store.keep)?;
         before = Some(id);
         write(&wanted, &found).map_err(|error| Failure::of(vec![error.report()]))?;
     }

@@ -11,7 +11,7 @@ use host_core::{Report, Reported as _};
 use host_plugins::Clock;
 use host_registry::Sha256Digest;
 
-use super::check::{Check, CheckCache, Scope};
+use super::check::{Check, CheckCache, Refusal, Scope};
 use super::error::ReloadError;
 use super::event::Event;
 use super::gate::Verdict;
@@ -21,7 +21,7 @@ use super::pin::Pin;
 use super::settings::ReloadSettings;
 use super::snapshot::Snapshot;
 use super::standing::{KeptOut, Refused, Replaced, Standing, State};
-use super::store::GenerationStore;
+use super::store::{GenerationStore, Kept};
 use crate::failure::Failure;
 use crate::host::Folders;
 use crate::machine::Machine;
@@ -69,15 +69,15 @@ type Listener = dyn Fn(&Event) + Send + Sync;
 /// Models under service.
 pub struct Service {
     machine: Arc<Machine>,
-    options: ServiceOptions,
-    clock: Arc<dyn Clock>,
+    pub(crate) options: ServiceOptions,
+    pub(crate) clock: Arc<dyn Clock>,
     cache: CheckCache,
-    current: ArcSwap<Generation>,
+    pub(crate) current: ArcSwap<Generation>,
     /// Held by whoever changes what serves.
     standing: Mutex<Standing>,
     /// What people are told; held for a moment.
     state: Mutex<State>,
-    tell: Box<Listener>,
+    tell: Arc<Listener>,
 }
 
 impl Service {
@@ -96,7 +96,7 @@ impl Service {
         let check = check(&machine, &cache, &options);
         let loaded = Snapshot::settled(&options.folders, None, options.settings.watch, std::thread::sleep)
             .map_err(|error| vec![error.report()])
-            .and_then(|snapshot| check.generation(snapshot, progress));
+            .and_then(|snapshot| check.generation(snapshot, progress).map_err(|refusal| refusal.reports));
         let (generation, degraded) = match loaded {
             Ok(generation) => (generation, None),
             Err(reports) => match options.cold_start {
@@ -109,6 +109,7 @@ impl Service {
             None => Event::Started { id, took: now.saturating_sub(began) },
             Some(reports) => Event::LastGood { id, reports },
         };
+        let from_folders = degraded.is_none();
         let service = Service {
             standing: Mutex::new(Standing::new(now)),
             state: Mutex::new(State::new(id, unix_ms(), degraded)),
@@ -117,12 +118,12 @@ impl Service {
             options,
             clock,
             cache,
-            tell: Box::new(tell),
+            tell: Arc::new(tell),
         };
+        // Stored before anybody is told of it: what was told is never lost.
+        let kept = from_folders.then(|| service.keep(&service.current.load_full())).flatten();
         (service.tell)(&event);
-        if matches!(event, Event::Started { .. }) {
-            service.keep(&service.current.load_full());
-        }
+        service.sync(id, kept);
         Ok(Arc::new(service))
     }
 
@@ -185,7 +186,7 @@ impl Service {
             return self.refuse(&mut standing, Some(digest), vec![error.report()]);
         }
         standing.left_aside = None;
-        self.replace(&mut standing, &current, snapshot, began)
+        self.replace(&mut standing, current, snapshot, began)
     }
 
     /// Serves a stored generation again, after the same checks as any other. The folders are left as they are, and
@@ -203,7 +204,7 @@ impl Service {
             return Ok(Reload::Unchanged);
         }
         let found = Snapshot::read(&self.options.folders, Some(&current.snapshot))?;
-        let outcome = self.replace(&mut standing, &current, snapshot, began);
+        let outcome = self.replace(&mut standing, current, snapshot, began);
         if matches!(outcome, Reload::Swapped(_)) {
             standing.left_aside = Some(found.digest());
         }
@@ -222,20 +223,32 @@ impl Service {
     fn replace(
         &self,
         standing: &mut Standing,
-        current: &Arc<Generation>,
+        current: Arc<Generation>,
         snapshot: Snapshot,
         began: Duration,
     ) -> Reload {
         let (digest, changes) = (snapshot.digest(), snapshot.changes_since(&current.snapshot));
-        let check = check(&self.machine, &self.cache, &self.options);
-        let generation = match check.generation(snapshot, &mut NoProgress::default()) {
-            Ok(generation) => Arc::new(generation),
-            Err(reports) => return self.refuse(standing, Some(digest), reports),
+        let from_id = current.id;
+        let checked = self.check(snapshot.clone());
+        let generation = match checked {
+            Ok(generation) => {
+                self.let_go(standing);
+                if let Err(error) = self.make_room(standing, &current) {
+                    return self.refuse(standing, Some(digest), vec![error.report()]);
+                }
+                generation
+            }
+            // Every other fault would be there afterwards as well.
+            Err(refusal) if refusal.drain_first.len() == refusal.reports.len() => {
+                match self.drain_first(standing, current, snapshot, &refusal.drain_first) {
+                    Ok(generation) => generation,
+                    Err(reports) => return self.refuse(standing, Some(digest), reports),
+                }
+            }
+            Err(refusal) => return self.refuse(standing, Some(digest), refusal.reports),
         };
-        self.let_go(standing);
-        if let Err(error) = self.make_room(standing, current) {
-            return self.refuse(standing, Some(digest), vec![error.report()]);
-        }
+        let generation = Arc::new(generation);
+        let kept = self.keep(&generation);
         let before = self.clock.now();
         let from = self.current.swap(Arc::clone(&generation));
         let now = self.clock.now();
@@ -244,9 +257,17 @@ impl Service {
         *self.told_state() = State::new(id, unix_ms(), None);
         self.note(standing);
         let (took, swap) = (now.saturating_sub(began), now.saturating_sub(before));
-        (self.tell)(&Event::Swapped { id, from: current.id, changes, took, swap });
-        self.keep(&generation);
+        (self.tell)(&Event::Swapped { id, from: from_id, changes, took, swap });
+        self.sync(id, kept);
         Reload::Swapped(id)
+    }
+
+    /// A generation of a snapshot, or why it is none.
+    pub(crate) fn check(&self, snapshot: Snapshot) -> Result<Generation, Refusal> {
+        let current = self.current.load();
+        let check = check(&self.machine, &self.cache, &self.options);
+        let check = Check { before: Some(&current.host), ..check };
+        check.generation(snapshot, &mut NoProgress::default())
     }
 
     /// Notes why nothing changes; what was told already is not told again.
@@ -321,20 +342,32 @@ impl Service {
                 state.degrade(unix_ms(), vec![error.report()]);
                 *self.told_state() = state;
                 (self.tell)(&Event::TakenBack { id: before.id, kept_out: current.id, tally });
-                if let Err(error) = self.options.store.forget(current.id) {
-                    (self.tell)(&Event::NotStored { id: before.id, report: error.report() });
-                }
+                self.stored(before.id, self.options.store.forget(current.id));
             }
         }
     }
 
-    /// Stores a good generation. One that cannot be stored serves all the same.
-    fn keep(&self, generation: &Generation) {
-        let keep = self.options.settings.store.keep;
-        let stored = self.options.store.keep(generation.id, &generation.snapshot, true, unix_ms(), keep);
-        if let Err(error) = stored {
-            (self.tell)(&Event::NotStored { id: generation.id, report: error.report() });
-        }
+    /// Stores a good generation, so that it outlives the process. One that cannot be stored serves all the same.
+    fn keep(&self, generation: &Generation) -> Option<Kept> {
+        let kept = self.options.store.keep(generation.id, &generation.snapshot, true, unix_ms());
+        self.stored(generation.id, kept)
+    }
+
+    /// Has a thread wait until it is on disk; neither a request nor a reload does.
+    fn sync(&self, id: GenerationId, kept: Option<Kept>) {
+        let Some(kept) = kept else { return };
+        let (tell, keep) = (Arc::clone(&self.tell), self.options.settings.store.keep);
+        let sync = move || {
+            if let Err(error) = kept.sync(keep) {
+                tell(&Event::NotStored { id, report: error.report() });
+            }
+        };
+        let thread = std::thread::Builder::new().name("store".to_owned()).spawn(sync);
+        self.stored(id, thread.map_err(|source| ReloadError::Thread { what: "the store", source }));
+    }
+
+    fn stored<T>(&self, id: GenerationId, outcome: Result<T, ReloadError>) -> Option<T> {
+        outcome.map_err(|error| (self.tell)(&Event::NotStored { id, report: error.report() })).ok()
     }
 
     fn note(&self, standing: &Standing) {
@@ -352,7 +385,8 @@ impl Service {
 }
 
 fn check<'a>(machine: &'a Arc<Machine>, cache: &'a CheckCache, options: &'a ServiceOptions) -> Check<'a> {
-    Check { machine, cache, served: &options.served, scope: options.scope, settings: &options.settings }
+    let ServiceOptions { served, scope, settings, .. } = options;
+    Check { machine, cache, served, scope: *scope, settings, before: None }
 }
 
 /// The newest good generation that was stored and still loads.
@@ -370,7 +404,7 @@ fn last_good(
         match options.store.load(stored, &options.folders) {
             Ok(snapshot) => match check.generation(snapshot, progress) {
                 Ok(generation) => return Ok(generation),
-                Err(reports) => all.extend(reports),
+                Err(refusal) => all.extend(refusal.reports),
             },
             Err(error) => all.push(error.report()),
         }

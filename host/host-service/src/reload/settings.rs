@@ -51,6 +51,8 @@ pub struct DrainSettings {
     pub at_most: usize,
     /// What happens to one more.
     pub then: Overflow,
+    /// Seconds that a change waits for running requests where a profile lets its old weights go first.
+    pub first_s: u64,
 }
 
 /// What happens when more generations than allowed have running requests.

@@ -97,6 +97,12 @@ impl Standing {
         self.old.extract_if(.., |old| old.generation.counts.running() == 0).collect()
     }
 
+    /// Lets go of every generation but the one that serves.
+    pub(crate) fn forget_all(&mut self) {
+        self.before = None;
+        self.old.clear();
+    }
+
     /// Takes out the `n` oldest.
     pub(crate) fn oldest(&mut self, n: usize) -> Vec<Replaced> {
         let n = n.min(self.old.len());

@@ -5,12 +5,13 @@
 //! generations/NNNNNN-ID.json names and digests of a generation's files
 //! ```
 //!
-//! Everything is written beside its place, synced, and renamed: whenever the process ends, each file is whole or not
-//! there. A generation's list is written after its blobs.
+//! Everything is written beside its place and renamed, a generation's list after its blobs: whenever the process ends,
+//! each file is whole or not there. Syncing comes after the swap that a generation is stored for, so that no request
+//! waits for the disk; a file that a power failure cut is told by its digest.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use host_registry::Sha256Digest;
@@ -74,7 +75,8 @@ impl GenerationStore {
         &self.folder
     }
 
-    /// Stores a generation as the newest and forgets all but the newest `keep`.
+    /// Stores a generation as the newest. What is written outlives the process; [`Kept::sync`] makes it outlive the
+    /// system.
     ///
     /// # Errors
     /// [`ReloadError::Store`].
@@ -84,16 +86,16 @@ impl GenerationStore {
         snapshot: &Snapshot,
         is_good: bool,
         at_ms: u64,
-        keep: usize,
-    ) -> Result<(), ReloadError> {
+    ) -> Result<Kept, ReloadError> {
         let _lock = self.lock()?;
+        let mut kept = Kept { store: self.clone(), written: Vec::new() };
         for (_, file) in snapshot.files() {
             let path = self.blob(file.digest());
             if !path.exists() {
                 write_whole(&path, file.bytes())?;
+                kept.written.push(path);
             }
         }
-        sync_folder(&self.blobs())?;
         let known = self.list()?;
         let number = known.first().map_or(1, |newest| newest.number + 1);
         let files =
@@ -102,9 +104,10 @@ impl GenerationStore {
         let stored =
             StoredGeneration { form: FORM, number, id, at_ms, host, is_good, files: files.collect() };
         let text = serde_json::to_vec(&stored).expect("a list of names is JSON");
-        write_whole(&self.lists().join(format!("{number:06}-{id}.json")), &text)?;
-        sync_folder(&self.lists())?;
-        self.forget_beyond(keep)
+        let path = self.lists().join(format!("{number:06}-{id}.json"));
+        write_whole(&path, &text)?;
+        kept.written.push(path);
+        Ok(kept)
     }
 
     /// Forgets every stored generation of that id: it was taken back.
@@ -234,6 +237,31 @@ impl GenerationStore {
     }
 }
 
+/// A generation that was stored a moment ago.
+#[must_use]
+pub struct Kept {
+    store: GenerationStore,
+    written: Vec<PathBuf>,
+}
+
+impl Kept {
+    /// Waits until it is on disk, then forgets all but the newest `keep`.
+    ///
+    /// # Errors
+    /// [`ReloadError::Store`].
+    pub fn sync(self, keep: usize) -> Result<(), ReloadError> {
+        // Another process may have forgotten it since.
+        for path in self.written.iter().filter(|path| path.exists()) {
+            File::open(path).and_then(|file| file.sync_all()).map_err(failed("synced", path))?;
+        }
+        for folder in [self.store.blobs(), self.store.lists()] {
+            sync_folder(&folder)?;
+        }
+        let _lock = self.store.lock()?;
+        self.store.forget_beyond(keep)
+    }
+}
+
 fn read_list(path: &Path) -> Result<StoredGeneration, ReloadError> {
     let corrupt = |found: String| ReloadError::Corrupt { path: path.to_owned(), found };
     let text = fs::read(path).map_err(failed("read", path))?;
@@ -255,13 +283,11 @@ fn files_of(folder: &Path) -> Result<Vec<PathBuf>, ReloadError> {
     entries.map(|entry| entry.map(|entry| entry.path()).map_err(failed("read", folder))).collect()
 }
 
-/// Writes beside the place, syncs, renames.
+/// Writes beside the place and renames.
 fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), ReloadError> {
     let partial = path.with_extension(format!("{}.partial", std::process::id()));
     let write = || -> io::Result<()> {
-        let mut file = File::create(&partial)?;
-        file.write_all(bytes)?;
-        file.sync_data()?;
+        fs::write(&partial, bytes)?;
         fs::rename(&partial, path)
     };
     write().map_err(failed("written", path))

@@ -51,7 +51,7 @@ fn package(
     }
 }
 
-/// The host of a snapshot.
+/// The host of a snapshot. Profiles whose texts are those of `before` are not read again.
 ///
 /// # Errors
 /// Every fault of every profile and of every set of rules, and plugins that cannot be told apart.
@@ -59,11 +59,15 @@ pub(crate) fn host(
     snapshot: &Snapshot,
     plugins: PluginFolder,
     machine: &Arc<Machine>,
+    before: Option<&Host>,
 ) -> Result<Host, Vec<Report>> {
     let mut reports: Vec<Report> =
         snapshot.unreadable().map(|(name, why)| unreadable(snapshot, name, why)).collect();
     let (rules, profiles) = texts(snapshot, &mut reports);
-    let profiles = ProfileSet::from_texts(profiles);
+    let profiles = match before {
+        Some(before) => ProfileSet::from_texts_after(profiles, before.profiles()),
+        None => ProfileSet::from_texts(profiles),
+    };
     let quants = QuantSet::from_texts(rules);
     for errors in [profiles.as_ref().err(), quants.as_ref().err()].into_iter().flatten() {
         reports.extend(errors.iter().map(|error| error.report()));

@@ -24,7 +24,11 @@ fn what_was_kept_comes_back_newest_first() {
     assert_eq!(store.list().unwrap(), [], "an empty store is no error");
     for n in 1..=5 {
         let text = n.to_string();
-        store.keep(id(n), &snapshot(&[("same.toml", "same"), ("a.toml", &text)]), true, n as u64, 3).unwrap();
+        store
+            .keep(id(n), &snapshot(&[("same.toml", "same"), ("a.toml", &text)]), true, n as u64)
+            .unwrap()
+            .sync(3)
+            .unwrap();
     }
     let listed = store.list().unwrap();
     assert!(listed.iter().all(|stored| stored.is_good));
@@ -42,7 +46,7 @@ fn a_generation_is_found_by_its_first_digits() {
     let dir = tempfile::tempdir().unwrap();
     let store = GenerationStore::of(dir.path(), &folders());
     for n in [1, 2, 1] {
-        store.keep(id(n), &snapshot(&[("a.toml", "a")]), true, 0, 10).unwrap();
+        store.keep(id(n), &snapshot(&[("a.toml", "a")]), true, 0).unwrap().sync(10).unwrap();
     }
     assert_eq!(store.find(&id(1).to_string()).unwrap().number, 3, "the newest of that id");
     assert_eq!(store.find(&id(2).as_hex()[..5]).unwrap().number, 2);
@@ -56,14 +60,14 @@ fn a_generation_is_found_by_its_first_digits() {
 fn what_was_cut_short_is_not_there_and_what_was_altered_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let store = GenerationStore::of(dir.path(), &folders());
-    store.keep(id(1), &snapshot(&[("a.toml", "a")]), true, 0, 10).unwrap();
+    store.keep(id(1), &snapshot(&[("a.toml", "a")]), true, 0).unwrap().sync(10).unwrap();
     // A process that ended while it wrote the next one.
     fs::write(store.lists().join("000002-aaaa.1.partial"), "{\"form\":").unwrap();
     fs::write(store.blobs().join("0123.1.partial"), "half").unwrap();
     let listed = store.list().unwrap();
     assert_eq!(listed.len(), 1);
     assert!(store.load(&listed[0], &folders()).is_ok());
-    store.keep(id(2), &snapshot(&[("a.toml", "b")]), true, 0, 10).unwrap();
+    store.keep(id(2), &snapshot(&[("a.toml", "b")]), true, 0).unwrap().sync(10).unwrap();
     assert!(
         files_of(&store.blobs()).unwrap().iter().all(|path| path.extension().is_none()),
         "it is tidied up"
