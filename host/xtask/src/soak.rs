@@ -8,7 +8,7 @@ use crate::workspace::{self, Outcome, Workspace, say};
 /// Good, broken, slow, trapping, truncated, deleted and renamed ones among them. Every answer must be that of the
 /// generation whose id it carries; none may fail or be cut but by its own policy; memory must be bounded, a swap take at
 /// most 1 ms, and a save be live within 150 ms with 100 profiles and 20 plugins. Then `tenon profiles watch` is killed
-/// again and again while it reloads. Takes about half an hour on two slow cores; the tests have a short form.
+/// again and again while it reloads. A minute on two cores once all is built; the tests have a short form.
 #[derive(clap::Args)]
 pub(crate) struct Arguments {}
 

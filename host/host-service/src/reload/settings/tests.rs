@@ -29,9 +29,9 @@ fn what_is_wrong_is_told_at_its_line() {
         ("settle_readings = 200", "settle_readings = 1", "`settle_readings` must be at least 2", 8),
         ("at_most = 4", "at_most = 0", "`at_most` must be at least 1", 13),
         ("\"refuse\"   ", "\"forget\"", "unknown variant `forget`", 14),
-        ("worse_by = 0.25", "worse_by = 25", "invalid type", 21),
-        ("worse_by = 0.25", "worse_by = 2.5", "`worse_by` must be from 0 to 1", 21),
-        ("keep = 16", "keep = 0", "`keep` must be at least 1", 25),
+        ("worse_by = 0.25", "worse_by = \"much\"", "invalid type", 22),
+        ("worse_by = 0.25", "worse_by = 2.5", "`worse_by` must be from 0 to 1", 22),
+        ("keep = 16", "keep = 0", "`keep` must be at least 1", 26),
     ];
     for (from, to, says, line) in cases {
         assert!(SHIPPED.contains(from), "{from}");
