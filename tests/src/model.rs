@@ -11,8 +11,8 @@ use host_graph::{Catalogue, Graph, TensorFacts};
 use host_lua::LuaPlugin;
 use host_plugins::{Budget, GraphPlugin, LogSink, PluginFolder};
 use host_registry::{
-    Composition, Decision, DeviceFacts, GraphPart, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts,
-    ProfileSet, Registry, Threads,
+    Composition, Decision, DeviceFacts, GraphPart, LoopFacts, ModelFacts, ModelIdentity, Overrides, Parts,
+    PluginFacts, ProfileSet, Registry, Threads, cache_kinds, sampler_kinds,
 };
 use host_text::Tokenizer;
 use host_wasm::WasmRuntime;
@@ -56,8 +56,10 @@ impl Host {
             devices: vec![DeviceFacts::of(&device, 1)],
             loaders: names(&["safetensors", "gguf"]),
             quants: names(&["as-published"]),
-            schemes: Vec::new(),
-            loops: names(&["autoregressive"]),
+            loops: vec![LoopFacts::autoregressive()],
+            caches: cache_kinds(),
+            samplers: sampler_kinds(),
+            ..Parts::default()
         }));
         let profiles =
             ProfileSet::from_texts(profile_texts(runtime)).expect("the shipped profiles are sound");

@@ -21,7 +21,8 @@ use host_graph::TensorFacts;
 use host_lua::LuaPlugin;
 use host_plugins::{Budget, GraphPlugin, LogSink, PluginPackage};
 use host_registry::{
-    Composition, DeviceFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts, ProfileSet, Registry,
+    Composition, DeviceFacts, LoopFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts,
+    ProfileSet, Registry, cache_kinds, sampler_kinds,
 };
 use host_text::{Detokenizer, Tokenizer};
 use host_weights::{Checkpoint, ConfigOrigin, Encoding, ModelConfig, read_config};
@@ -86,8 +87,10 @@ fn compose(
         devices: vec![DeviceFacts::of(device, std::thread::available_parallelism().map_or(1, usize::from))],
         loaders: vec!["safetensors".to_owned(), "gguf".to_owned()],
         quants: vec!["as-published".to_owned()],
-        schemes: Vec::new(),
-        loops: vec!["autoregressive".to_owned()],
+        loops: vec![LoopFacts::autoregressive()],
+        caches: cache_kinds(),
+        samplers: sampler_kinds(),
+        ..Parts::default()
     }))?;
     let profiles =
         ProfileSet::from_texts([("profile.toml", PROFILE)]).map_err(|errors| Box::new(errors[0].report()))?;

@@ -40,7 +40,7 @@ impl Exit {
     fn of_report(code: &str) -> Exit {
         let area = code.split('.').next().unwrap_or_default();
         match (area, code) {
-            ("usage" | "sampling" | "constraint", _)
+            ("usage" | "sampling" | "constraint" | "request", _)
             | (_, "models.source-form" | "models.variable" | "profile.unknown-id" | "quant.unknown-rules")
             | (_, "author.name" | "author.folder-taken" | "author.no-plugin") => Exit::Usage,
             (_, "pipeline.cancelled") => Exit::Interrupted,

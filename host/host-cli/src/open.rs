@@ -27,12 +27,14 @@ pub(crate) fn profiles(args: &FolderArgs) -> Result<ProfileSet, Failure> {
     host_service::load_profiles(&folders::profiles(args)?)
 }
 
-/// As [`host_service::open`].
+/// As [`host_service::open`]; a fallback that serves is told on standard error.
 ///
 /// # Errors
 /// The first refusal or error on the way.
 pub(crate) fn open(host: &Host, model: &ModelArgs, compose: &ComposeArgs) -> Result<Opened, Failure> {
-    host_service::open(host, model.name(), &compose.overrides(), &mut Bars::new())
+    let opened = host_service::open(host, model.name(), &compose.overrides(), &mut Bars::new())?;
+    opened.composition.fallback_lines().iter().for_each(|line| eprintln!("{line}"));
+    Ok(opened)
 }
 
 /// The model of that name with its configuration, fetched where it is not here yet.

@@ -15,8 +15,8 @@ use host_plugins::pipeline::{
     SessionOptions, Turn,
 };
 use host_plugins::{PluginError, PluginName, PolicyInstance, PolicyVocabulary};
-use host_registry::{Composition, PolicyRef};
-use host_service::{Host, RequestPolicy, vocabulary};
+use host_registry::{Composition, PolicyRef, RequestFeatures};
+use host_service::{Host, RequestPolicy, text_facts, vocabulary};
 use host_text::{Detokenizer, Message, StopMatcher, Tokenizer};
 use serde_json::{Map, Value};
 
@@ -135,6 +135,18 @@ impl EngineHost {
             self.policies.insert(key.clone(), policy);
         }
         self.policies[&key].open().map(Some).map_err(first)
+    }
+
+    /// Whether the composition offers what a generation asks for.
+    fn check(&self, prompt: &Prompt, options: &GenerateOptions) -> Result<(), Report> {
+        let asked = RequestFeatures {
+            constraint: options.constraint.is_some(),
+            seed: options.seed.is_some(),
+            chat: matches!(prompt, Prompt::Chat(_)),
+            ..RequestFeatures::default()
+        };
+        let text = text_facts(&self.model.tokenizer, self.model.n_vocab);
+        self.model.composition.check_request(&asked, &text).map_err(|refusal| refusal.report())
     }
 
     fn grammar(&self, spec: &GrammarSpec) -> Result<Grammar, Report> {
@@ -371,6 +383,7 @@ impl PipelineHost for EngineHost {
         prompt: Prompt,
         mut options: GenerateOptions,
     ) -> Result<GenerationKey, Report> {
+        self.check(&prompt, &options)?;
         let (prompt_ids, session) = self.prompt_ids(&prompt)?;
         let constraint = options.constraint.take().map(|spec| self.grammar(&spec)).transpose()?;
         // A session has a policy already.

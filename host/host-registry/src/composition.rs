@@ -1,16 +1,22 @@
 //! What was resolved: every part with version and digest, every option with where it comes from. Frozen.
 
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::Arc;
 
 use host_device::{CompileOptions, Device, DeviceError, MemoryPlan};
-use host_plugins::{Grants, QuarantineRules};
+use host_plugins::{Budget, Grants, QuarantineRules};
+use serde::Serialize;
 use serde_json::{Map, Value};
 
+use crate::fallback::RefusedProfile;
+use crate::features::LoopFacts;
 use crate::frozen::FrozenGraph;
+use crate::implementation::ImplementationFacts;
 use crate::profile::{Profile, Quant, SamplingDefaults, Serve, Sha256Digest};
 use crate::refusal::Refusal;
 use crate::registry::{PluginFacts, QuantFacts};
+use crate::set::Base;
 use crate::setting::Setting;
 
 /// Where the graph of a composition comes from.
@@ -31,6 +37,8 @@ pub struct Policy {
     pub params: Map<String, Value>,
     /// The rights that it gets.
     pub grants: Grants,
+    /// What it may spend.
+    pub budget: Budget,
 }
 
 /// What quantises weights while they are loaded.
@@ -59,6 +67,25 @@ pub struct Composition {
     pub(crate) device: String,
     pub(crate) options: CompileOptions,
     pub(crate) settings: Vec<Setting>,
+    pub(crate) loop_facts: LoopFacts,
+    pub(crate) implementation: Option<ImplementationFacts>,
+    pub(crate) is_streamed: bool,
+    /// `file:line` of each part that is no setting.
+    pub(crate) origins: BTreeMap<&'static str, String>,
+    pub(crate) match_lines: Vec<MatchLine>,
+    pub(crate) bases: Vec<Base>,
+    pub(crate) refused: Vec<RefusedProfile>,
+}
+
+/// One line of `[match]`, which held.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct MatchLine {
+    /// The key of `config.json`.
+    pub key: String,
+    /// What is asked of it.
+    pub expected: String,
+    /// `file:line`.
+    pub at: String,
 }
 
 impl Composition {
@@ -103,6 +130,41 @@ impl Composition {
     /// The decoding loop.
     pub fn decoding_loop(&self) -> &str {
         &self.profile.compose.loop_
+    }
+
+    /// What the decoding loop can do.
+    pub fn loop_facts(&self) -> &LoopFacts {
+        &self.loop_facts
+    }
+
+    /// The code that makes the model, where the profile names one; else the device compiles the graph.
+    pub fn implementation(&self) -> Option<&ImplementationFacts> {
+        self.implementation.as_ref()
+    }
+
+    /// Whether the loader streams weights instead of opening them.
+    pub fn is_streamed(&self) -> bool {
+        self.is_streamed
+    }
+
+    /// What a plugin may spend.
+    pub fn budget(&self, plugin: &str) -> Budget {
+        self.profile.budget(plugin)
+    }
+
+    /// The profiles that the profile extends, the nearest first.
+    pub fn bases(&self) -> &[Base] {
+        &self.bases
+    }
+
+    /// The lines of the profile's `[match]`, all of which hold.
+    pub fn match_lines(&self) -> &[MatchLine] {
+        &self.match_lines
+    }
+
+    /// `file:line` where a part is named: `graph`, `loader`, `quant`, `loop`, `policy`.
+    pub fn origin(&self, part: &str) -> Option<&str> {
+        self.origins.get(part).map(String::as_str)
     }
 
     /// The device's id.
@@ -171,8 +233,9 @@ impl Composition {
     /// The composition as one text, a fact a line, in this order:
     ///
     /// the form's version; profile id; digest of the configuration; graph plugin with version, runtime and
-    /// digest, or `frozen` with name and digest; the sampling policy's plugin likewise, where there is one; loader, quantisation (rules with their
-    /// digest, a plugin like the others) and loop; every setting as asked for (not as this machine resolves it, so
+    /// digest, or `frozen` with name and digest; the sampling policy's plugin likewise, where there is one; loader,
+    /// quantisation (rules with their digest, a plugin like the others) and loop; the implementation with version and
+    /// digest, where one is named; every setting as asked for (not as this machine resolves it, so
     /// that the hash is the same on each); the keys whose flag differs from the profile. Texts are quoted as in
     /// JSON, numbers in their shortest form; what is absent has no line.
     pub fn canonical_text(&self) -> String {
@@ -198,11 +261,15 @@ impl Composition {
             Some(Quantisation::Plugin { plugin, .. }) => text.plugin("quant plugin", plugin),
         }
         text.line("loop", quoted(&compose.loop_));
+        if let Some(ImplementationFacts { id, version, digest, .. }) = &self.implementation {
+            let digest = digest.map_or("-".to_owned(), |digest| digest.to_string());
+            text.line("implementation", format_args!("{} {version} {digest}", quoted(id)));
+        }
         for setting in &self.settings {
-            text.line(setting.key, quoted(&setting.asked));
+            text.line(&setting.key, quoted(&setting.asked));
         }
         for setting in self.settings.iter().filter(|setting| setting.is_changed()) {
-            text.line("override", setting.key);
+            text.line("override", &setting.key);
         }
         text.0
     }

@@ -143,16 +143,9 @@ impl ProfileSet {
         model: impl Into<Subject<'a>>,
     ) -> Result<Decision, crate::ProfileError> {
         let named = self.by_id(id)?;
-        let candidate = consider(named, model.into());
-        let chosen = match &candidate.verdict {
-            Verdict::Failed { failures, at } => Err(MatchRefusal::Mismatch {
-                id: id.to_owned(),
-                failures: failures.clone(),
-                at: at.clone(),
-                place: Box::new(named.source().place(&["match", &failures[0].key])),
-            }),
-            _ => Ok(named.clone()),
-        };
+        let model = model.into();
+        let candidate = consider(named, model);
+        let chosen = named.mismatch(model).map_or_else(|| Ok(named.clone()), Err);
         let candidates = self.iter().map(|loaded| match loaded.id() == id {
             true => candidate.clone(),
             false => Candidate {
@@ -163,6 +156,15 @@ impl ProfileSet {
             },
         });
         Ok(Decision { candidates: candidates.collect(), chosen })
+    }
+}
+
+impl LoadedProfile {
+    /// Why the profile does not fit a model, if it does not.
+    pub fn mismatch<'a>(&self, model: impl Into<Subject<'a>>) -> Option<MatchRefusal> {
+        let Verdict::Failed { failures, at } = consider(self, model.into()).verdict else { return None };
+        let place = Box::new(self.source().place(&["match", &failures[0].key]));
+        Some(MatchRefusal::Mismatch { id: self.id().to_owned(), failures, at, place })
     }
 }
 

@@ -7,11 +7,13 @@ use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
 
-use crate::composition::{Composition, GraphPart, Quantisation};
+use crate::composition::{Composition, GraphPart, MatchLine, Quantisation};
 use crate::decision::{Candidate, Decision};
+use crate::fallback::RefusedProfile;
 use crate::fingerprint::Subject;
 use crate::profile::line;
 use crate::registry::PluginFacts;
+use crate::set::Base;
 use crate::setting::Setting;
 
 /// Why a model is served as it is, or why it is not.
@@ -30,6 +32,14 @@ pub struct Explanation {
     pub candidates: Vec<Candidate>,
     /// The profile that was chosen.
     pub profile: Option<String>,
+    /// The profiles that it extends, the nearest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub bases: Vec<Base>,
+    /// The lines of its `[match]`, each with its place.
+    pub match_lines: Vec<MatchLine>,
+    /// The profiles that were tried before it, each with why it does not serve.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub refused: Vec<RefusedProfile>,
     /// The parts of the composition.
     pub parts: Vec<PartLine>,
     /// Its options, each with its origin.
@@ -62,6 +72,9 @@ pub struct PartLine {
     /// Its digest, for plugins and files.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// `file:line` where the profile names it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
 }
 
 /// What is told of a graph.
@@ -94,6 +107,9 @@ impl Explanation {
             artifact: subject.identity.artifact.clone(),
             candidates: decision.candidates().to_vec(),
             profile: chosen.ok().map(|loaded| loaded.id().to_owned()),
+            bases: chosen.ok().map(|loaded| loaded.bases().to_vec()).unwrap_or_default(),
+            match_lines: Vec::new(),
+            refused: Vec::new(),
             parts: Vec::new(),
             settings: Vec::new(),
             sampling: Vec::new(),
@@ -113,6 +129,7 @@ impl Explanation {
             version: Some(plugin.version.to_string()),
             runtime: Some(plugin.runtime.name()),
             digest: Some(plugin.digest.to_string()),
+            at: composition.origin(part).map(str::to_owned),
         };
         let named = |part, name: &str| PartLine {
             part,
@@ -120,6 +137,7 @@ impl Explanation {
             version: None,
             runtime: None,
             digest: None,
+            at: composition.origin(part).map(str::to_owned),
         };
         self.parts = vec![
             match composition.graph() {
@@ -141,6 +159,15 @@ impl Explanation {
             named("loop", composition.decoding_loop()),
         ];
         self.parts.extend(composition.policy().map(|policy| plugin("policy", &policy.plugin)));
+        self.parts.extend(composition.implementation().map(|facts| PartLine {
+            version: Some(facts.version.to_string()),
+            digest: facts.digest.map(|digest| digest.to_string()),
+            ..named("implementation", &facts.id)
+        }));
+        self.profile = Some(composition.profile_id().to_owned());
+        self.bases = composition.bases().to_vec();
+        self.refused = composition.refused().to_vec();
+        self.match_lines = composition.match_lines().to_vec();
         self.settings = composition.settings().to_vec();
         self.sampling = composition.sampling().samplers();
         self.composition = Some(composition.hash().to_string());
@@ -183,11 +210,24 @@ impl fmt::Display for Explanation {
         for candidate in &self.candidates {
             writeln!(f, "  {}", candidate.line())?;
         }
+        for Base { id, file } in &self.bases {
+            writeln!(f, "extends      {id} ({file})")?;
+        }
+        for RefusedProfile { profile, report } in &self.refused {
+            writeln!(f, "refused      {profile} [{}]: {}", report.code, report.message)?;
+        }
+        if !self.match_lines.is_empty() {
+            writeln!(f, "match")?;
+        }
+        for MatchLine { key, expected, at } in &self.match_lines {
+            writeln!(f, "  {key}: {expected} {at}")?;
+        }
         for part in &self.parts {
             write!(f, "{:<12} {}", part.part, part.name)?;
             part.version.iter().try_for_each(|version| write!(f, " {version}"))?;
             part.runtime.iter().try_for_each(|runtime| write!(f, " {runtime}"))?;
             part.digest.iter().try_for_each(|digest| write!(f, " {}", &digest[..16]))?;
+            part.at.iter().try_for_each(|at| write!(f, " {at}"))?;
             writeln!(f)?;
         }
         if !self.settings.is_empty() {

@@ -28,7 +28,7 @@
 //! let chosen = decision.chosen().expect("it fits");
 //!
 //! // A host without the plugin that the profile names refuses as well, with all that is missing.
-//! let cpu = DeviceFacts { id: "cpu".to_owned(), n_threads: 2, kernels: Vec::new() };
+//! let cpu = DeviceFacts { id: "cpu".to_owned(), n_threads: 2, kernels: Vec::new(), kernel_shapes: Vec::new() };
 //! let registry = Registry::new(Parts { devices: vec![cpu], ..Parts::default() }).expect("each name once");
 //! let model = ModelFacts { config: &config, format: "gguf", identity: &ModelIdentity::NONE };
 //! let refusal = registry.resolve(chosen, model, &Overrides::default()).unwrap_err();
@@ -41,8 +41,11 @@ mod decision;
 mod error;
 mod explanation;
 mod extend;
+mod fallback;
+mod features;
 mod fingerprint;
 mod frozen;
+mod implementation;
 mod nearest;
 mod overrides;
 mod profile;
@@ -56,20 +59,25 @@ mod set;
 mod setting;
 mod source;
 
-pub use composition::{Composition, GraphPart, Policy, Quantisation};
+pub use composition::{Composition, GraphPart, MatchLine, Policy, Quantisation};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};
 pub use error::ProfileError;
 pub use explanation::{Explanation, GraphLine, PartLine};
+pub use fallback::{FallbackCounts, RefusedProfile};
+pub use features::{
+    Feature, LoopFacts, Missing, RequestFeatures, RequestRefusal, TextFacts, cache_kinds, sampler_kinds,
+};
 pub use fingerprint::{ConfigFingerprint, IdentityFault, KvQuant, ModelIdentity, Subject, artifact_of};
 pub use frozen::{
     FrozenConfig, FrozenFault, FrozenFile, FrozenGraph, FrozenHeader, FrozenOrigin, FrozenSet, FrozenTensor,
     FrozenText,
 };
+pub use implementation::{Implementation, ImplementationFacts, Implementations};
 pub use overrides::Overrides;
 pub use profile::{
-    Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, Match,
-    Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, Quant, QuantRef, SCHEMA_VERSION,
-    SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
+    Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv,
+    KvDtype, Limits, Match, Names, OnReload, PluginBudget, PluginRef, PolicyRef, Predicate, Profile, Quant,
+    QuantRef, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 pub use quant::{
     LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,

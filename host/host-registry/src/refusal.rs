@@ -3,7 +3,8 @@
 use host_core::{Numeric, Place, Report, Reported};
 use host_device::DeviceError;
 
-use crate::profile::Sha256Digest;
+use crate::fallback::RefusedProfile;
+use crate::profile::{FailedPredicate, Sha256Digest};
 
 /// A refused composition. Nothing of the weights was opened.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +24,49 @@ pub enum Refusal {
         profile: String,
         /// What it lacks.
         source: DeviceError,
+    },
+    /// The profile is refused, and so is each of its fallbacks.
+    #[error("{first}; neither can a fallback")]
+    Fallbacks {
+        /// Why the profile itself is.
+        first: Box<Refusal>,
+        /// Each fallback with its reason, in order.
+        refused: Vec<RefusedProfile>,
+    },
+    /// The implementation that the composition was resolved with is not at hand.
+    #[error("{}", match implementation {
+        Some(title) => format!("the implementation `{title}` is not at hand"),
+        None => "the composition names no implementation".to_owned(),
+    })]
+    NotProvided {
+        /// The profile.
+        profile: String,
+        /// Id and version; `None` where the device compiles the graph itself.
+        implementation: Option<String>,
+        /// Those that are at hand.
+        known: Vec<String>,
+    },
+    /// Weights that a loader streams cannot be opened for an implementation.
+    #[error("the loader `{loader}` streams weights, and opens none for an implementation")]
+    StreamedWeights {
+        /// The loader.
+        loader: String,
+    },
+    /// Weights that cannot be opened.
+    #[error("the weights cannot be opened")]
+    Weights {
+        /// The profile.
+        profile: String,
+        /// Why.
+        source: Box<Report>,
+    },
+    /// A model that its implementation cannot make.
+    #[error("the implementation `{implementation}` cannot make the model")]
+    Construction {
+        /// Id and version.
+        implementation: String,
+        /// Why.
+        source: Box<Report>,
     },
     /// A composition was taken to a device it does not name.
     #[error("the composition names the device `{expected}`, not `{found}`")]
@@ -186,6 +230,56 @@ pub enum Fault {
         /// The kernels it has.
         known: Vec<String>,
     },
+    /// A required kernel is there, for other shapes.
+    #[error("the kernel `{kernel}` of device `{device}` is not for this model's shapes")]
+    KernelShape {
+        /// The device.
+        device: String,
+        /// The kernel.
+        kernel: String,
+        /// The first line of its shapes that does not hold.
+        failed: FailedPredicate,
+    },
+    /// No implementation of that id.
+    #[error("there is no implementation `{id}`, and none is taken in its place")]
+    ImplementationMissing {
+        /// The id asked for.
+        id: String,
+        /// The ids most like it.
+        nearest: Vec<String>,
+        /// Every implementation.
+        known: Vec<String>,
+    },
+    /// None of that id fits.
+    #[error("the implementation `{id}` does not fit: its {field}")]
+    ImplementationIncompatible {
+        /// The id.
+        id: String,
+        /// The first predicate of the first candidate that does not hold.
+        field: &'static str,
+        /// What is composed.
+        expected: String,
+        /// What the implementation is for.
+        found: String,
+        /// Each candidate with its first predicate that does not hold.
+        candidates: Vec<String>,
+    },
+    /// Several of that id fit.
+    #[error("{} implementations `{id}` fit", .found.len())]
+    ImplementationAmbiguous {
+        /// The id.
+        id: String,
+        /// Id and version of each.
+        found: Vec<String>,
+    },
+    /// An implementation beside a loader that streams weights.
+    #[error("the loader `{loader}` streams weights and takes no implementation, `{id}`")]
+    StreamedBinding {
+        /// The loader.
+        loader: String,
+        /// The implementation.
+        id: String,
+    },
     /// No such way to store keys and values.
     #[error("there is no key-value cache of kind `{kind}` with elements `{dtype}`")]
     KvMissing {
@@ -257,6 +351,8 @@ pub enum PartKind {
     Loop,
     /// `compose.device`
     Device,
+    /// `sampling.chain`, or a flat key that puts one into the chain.
+    Sampler,
 }
 
 impl PartKind {
@@ -267,6 +363,7 @@ impl PartKind {
             PartKind::Scheme => "set of quantisation rules",
             PartKind::Loop => "loop",
             PartKind::Device => "device",
+            PartKind::Sampler => "sampler",
         }
     }
 
@@ -276,6 +373,7 @@ impl PartKind {
             PartKind::Quant | PartKind::Scheme => "registry.quant-missing",
             PartKind::Loop => "registry.loop-missing",
             PartKind::Device => "registry.device-missing",
+            PartKind::Sampler => "registry.sampler-missing",
         }
     }
 }
@@ -340,6 +438,27 @@ impl Reported for Fault {
             Fault::KernelMissing { known, .. } => new("registry.kernel-missing")
                 .expected(format!("one of: {}", listed(known)))
                 .mend("remove the requirement, or name another device"),
+            Fault::KernelShape { failed, .. } => new("registry.kernel-shape")
+                .expected(format!("{} {}", failed.key, failed.expected))
+                .found(format!("{} {}", failed.key, failed.found))
+                .mend("remove the requirement, or name another device"),
+            Fault::ImplementationMissing { nearest, known, .. } => new("registry.implementation-missing")
+                .expected(format!("one of: {}", listed(known)))
+                .mend(did_you_mean(nearest, "name one that this program has, or remove the key")),
+            Fault::ImplementationIncompatible { field, expected, found, candidates, .. } => {
+                let report = new("registry.implementation-incompatible")
+                    .expected(format!("{field} {expected}"))
+                    .found(found)
+                    .mend("name one that fits, or change what the profile composes");
+                candidates.iter().fold(report, |report, candidate| report.note(candidate))
+            }
+            Fault::ImplementationAmbiguous { found, .. } => new("registry.implementation-ambiguous")
+                .expected("exactly one")
+                .found(listed(found))
+                .mend("narrow the version in the profile: { id = …, version = … }"),
+            Fault::StreamedBinding { .. } => new("registry.streamed-binding")
+                .expected("no `implementation`: the loader's own device reads the weights as it goes")
+                .mend("remove `implementation`, or name a loader that opens weights"),
             Fault::KvMissing { known, .. } => new("registry.kv-missing")
                 .expected(format!("one of: {}", listed(known)))
                 .mend("name one of these"),
@@ -404,6 +523,28 @@ impl Reported for Refusal {
                 report
             }
             Refusal::Device { profile, source } => source.report().note(format!("profile `{profile}`")),
+            Refusal::Fallbacks { first, refused } => {
+                refused.iter().fold(first.report(), |report, RefusedProfile { profile, report: why }| {
+                    report.note(format!("fallback `{profile}` [{}]: {}", why.code, why.message))
+                })
+            }
+            Refusal::NotProvided { profile, known, .. } => {
+                Report::new("registry.implementation-missing", text)
+                    .expected(format!("one of: {}", listed(known)))
+                    .mend("open it with the implementations that its registry was made of")
+                    .note(format!("profile `{profile}`"))
+            }
+            Refusal::StreamedWeights { .. } => Report::new("registry.streamed-weights", text)
+                .expected("a loader that opens weights")
+                .mend("have the loader's own device compile the graph"),
+            Refusal::Weights { profile, source } => (**source).clone().note(format!("profile `{profile}`")),
+            Refusal::Construction { source, .. } => {
+                let report = Report::new("registry.construction-failed", text)
+                    .found(source.message.clone())
+                    .mend(source.mend.clone().unwrap_or_else(|| "name another implementation".to_owned()))
+                    .note(format!("cause [{}]", source.code));
+                source.notes.iter().fold(report, |report, note| report.note(note))
+            }
             Refusal::OtherDevice { expected, found } => Report::new("registry.other-device", text)
                 .expected(expected)
                 .found(found)

@@ -7,8 +7,10 @@ use host_device::Device;
 use host_plugins::{Kind, PluginPackage, Runtime};
 use semver::Version;
 
+use crate::features::LoopFacts;
 use crate::frozen::FrozenFile;
-use crate::profile::Sha256Digest;
+use crate::implementation::ImplementationFacts;
+use crate::profile::{Match, Sha256Digest};
 use crate::quant::QuantRules;
 
 /// What the registry knows of a plugin.
@@ -55,7 +57,7 @@ impl From<&QuantRules> for QuantFacts {
 }
 
 /// What the registry knows of a device.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DeviceFacts {
     /// Its id: `cpu`.
     pub id: String,
@@ -63,6 +65,8 @@ pub struct DeviceFacts {
     pub n_threads: usize,
     /// The kernels it has, by name.
     pub kernels: Vec<String>,
+    /// The shapes that a kernel is for, as lines on `config.json`; a kernel without an entry has no bounds.
+    pub kernel_shapes: Vec<(String, Match)>,
 }
 
 impl DeviceFacts {
@@ -73,12 +77,13 @@ impl DeviceFacts {
             id: device.id().to_owned(),
             n_threads: n_threads.max(1),
             kernels: kernels.map(|capability| capability.value).collect(),
+            kernel_shapes: Vec::new(),
         }
     }
 }
 
 /// Parts of a host, to make a registry of.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
     /// Plugins that were read and checked.
     pub plugins: Vec<PluginFacts>,
@@ -93,18 +98,29 @@ pub struct Parts {
     /// Quantisation rules that were read and checked.
     pub schemes: Vec<QuantFacts>,
     /// Decoding loops: `autoregressive`.
-    pub loops: Vec<String>,
+    pub loops: Vec<LoopFacts>,
+    /// Kinds of caches: `plain:f16`.
+    pub caches: Vec<String>,
+    /// Samplers by name: `top_p`.
+    pub samplers: Vec<String>,
+    /// Loaders among the others that stream weights, so that only their own device opens them.
+    pub streamed: Vec<String>,
+    /// Code that makes runnable models in a way of its own.
+    pub implementations: Vec<ImplementationFacts>,
 }
 
 /// Everything that a profile can name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Registry {
     parts: Parts,
 }
 
 /// Parts that cannot be told apart.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there are two {kind}s of the name `{name}`")]
+#[error("{}", match name.is_empty() {
+    true => format!("one {kind} has no name"),
+    false => format!("there are two {kind}s of the name `{name}`"),
+})]
 pub struct DuplicatePart {
     /// `plugin`, `device`, …
     pub kind: &'static str,
@@ -125,7 +141,12 @@ impl Registry {
         refuse_duplicates("loader", parts.loaders.iter().cloned())?;
         refuse_duplicates("quantisation", parts.quants.iter().cloned())?;
         refuse_duplicates("set of quantisation rules", parts.schemes.iter().map(|rules| rules.id.clone()))?;
-        refuse_duplicates("loop", parts.loops.iter().cloned())?;
+        refuse_duplicates("loop", parts.loops.iter().map(|known| known.name.clone()))?;
+        refuse_duplicates("cache", parts.caches.iter().cloned())?;
+        refuse_duplicates("sampler", parts.samplers.iter().cloned())?;
+        refuse_duplicates("streamed loader", parts.streamed.iter().cloned())?;
+        let implementations = parts.implementations.iter().map(ImplementationFacts::title);
+        refuse_duplicates("implementation", implementations)?;
         Ok(Registry { parts })
     }
 
@@ -142,6 +163,10 @@ impl Registry {
         parts.quants.extend(more.quants);
         parts.schemes.extend(more.schemes);
         parts.loops.extend(more.loops);
+        parts.caches.extend(more.caches);
+        parts.samplers.extend(more.samplers);
+        parts.streamed.extend(more.streamed);
+        parts.implementations.extend(more.implementations);
         Registry::new(parts)
     }
 
@@ -158,11 +183,17 @@ impl PluginFacts {
     }
 }
 
-fn refuse_duplicates(kind: &'static str, names: impl Iterator<Item = String>) -> Result<(), DuplicatePart> {
+/// Each name once, and none without letters.
+pub(crate) fn refuse_duplicates(
+    kind: &'static str,
+    names: impl Iterator<Item = String>,
+) -> Result<(), DuplicatePart> {
     let mut seen = std::collections::BTreeSet::new();
     for name in names {
-        if !seen.insert(name.clone()) {
-            return Err(DuplicatePart { kind, name });
+        // A title begins with the id: an implementation without one begins with a space.
+        let is_unnamed = name.is_empty() || name.starts_with(' ');
+        if is_unnamed || !seen.insert(name.clone()) {
+            return Err(DuplicatePart { kind, name: if is_unnamed { String::new() } else { name } });
         }
     }
     Ok(())
@@ -172,8 +203,12 @@ impl Reported for DuplicatePart {
     fn report(&self) -> Report {
         Report::new("registry.duplicate-part", self.to_string())
             .expected("each name once")
-            .found(format!("`{}` twice", self.name))
+            .found(match self.name.as_str() {
+                "" => "an empty name".to_owned(),
+                name => format!("`{name}` twice"),
+            })
             .mend(match self.kind {
+                _ if self.name.is_empty() => "give it a name",
                 "plugin" => "remove one of the two plugin folders, or give one another version",
                 _ => "register each part once",
             })

@@ -2,23 +2,25 @@
 //!
 //! Pure: it reads values and gives a value. It ends before the first byte of weights is opened.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::Arc;
 
 use host_core::Numeric;
 use host_device::{CompileOptions, KvStorage};
-use host_plugins::{Grants, Kind};
+use host_plugins::{Budget, Grants, Kind};
 use serde_json::{Map, Value};
 
-use std::sync::Arc;
-
-use crate::composition::{Composition, GraphPart, Policy, Quantisation, config_digest};
+use crate::composition::{Composition, GraphPart, MatchLine, Policy, Quantisation, config_digest};
+use crate::features::{LoopFacts, cache_name};
 use crate::fingerprint::{ModelIdentity, Subject};
 use crate::frozen::FrozenGraph;
+use crate::implementation::{ImplementationFacts, Wanted, select_implementation};
 use crate::nearest::nearest;
 use crate::overrides::Overrides;
 use crate::profile::{
-    ContextTokens, FrozenRef, GraphRef, PluginRef, PolicyRef, Profile, Quant, QuantRef, SamplingDefaults,
-    Threads, flat_values, line, lookup,
+    ContextTokens, FrozenRef, GraphRef, PluginRef, PolicyRef, Predicate, Profile, Quant, QuantRef,
+    SamplingDefaults, Threads, flat_values, line, lookup,
 };
 use crate::refusal::{Fault, PartKind, PlacedFault, Refusal};
 use crate::registry::{DeviceFacts, PluginFacts, Registry};
@@ -56,17 +58,28 @@ impl Registry {
         let composed = asked.compose();
         let Resolution { settings, faults, .. } = asked;
         match composed {
-            Some((graph, policy, quantisation, device, options)) if faults.is_empty() => Ok(Composition {
-                profile: profile.clone(),
-                config_digest: config_digest(model.config),
-                graph,
-                policy,
-                quantisation,
-                loader: model.format.to_owned(),
-                device: device.id.clone(),
-                options,
-                settings,
-            }),
+            Some(Composed { graph, policy, quantisation, device, loop_facts, implementation, options })
+                if faults.is_empty() =>
+            {
+                Ok(Composition {
+                    profile: profile.clone(),
+                    config_digest: config_digest(model.config),
+                    graph,
+                    policy,
+                    quantisation,
+                    loader: model.format.to_owned(),
+                    device: device.id.clone(),
+                    options,
+                    settings,
+                    loop_facts: loop_facts.clone(),
+                    implementation: implementation.cloned(),
+                    is_streamed: self.parts().streamed.iter().any(|name| name == model.format),
+                    origins: part_origins(loaded),
+                    match_lines: match_lines(loaded),
+                    bases: loaded.bases().to_vec(),
+                    refused: Vec::new(),
+                })
+            }
             _ => Err(Refusal::Parts { profile: profile.id.clone(), faults }),
         }
     }
@@ -80,7 +93,8 @@ impl Registry {
     pub fn policy(&self, wanted: &PolicyRef) -> Result<Policy, (&'static str, Fault)> {
         let plugin = select_plugin(&wanted.plugin_ref(), Kind::SamplingPolicy, &self.parts().plugins)?;
         let grants = Grants::new(wanted.grants.iter().copied());
-        Ok(Policy { plugin: plugin.clone(), params: wanted.params.clone(), grants })
+        let (params, budget) = (wanted.params.clone(), Budget::default());
+        Ok(Policy { plugin: plugin.clone(), params, grants, budget })
     }
 
     /// The graph plugin that is named so.
@@ -103,6 +117,7 @@ impl Registry {
 const DEVICE: Key = Key::with_flag("compose.device", "--device");
 const NUMERIC: Key = Key::with_flag("compose.numeric", "--numeric");
 const QUANT: Key = Key::new("compose.quant");
+const IMPLEMENTATION: Key = Key::new("compose.implementation");
 const KERNELS: Key = Key::new("kernels.require");
 const KV_KIND: Key = Key::new("kv.kind");
 const KV_DTYPE: Key = Key::with_flag("kv.dtype", "--kv-dtype");
@@ -121,7 +136,15 @@ const QUARANTINE: [Key; 4] = [
 const POLICY: Key = Key::with_flag("sampling.policy", "--policy");
 
 /// What a composition is made of.
-type Composed<'a> = (GraphPart, Option<Policy>, Option<Quantisation>, &'a DeviceFacts, CompileOptions);
+struct Composed<'a> {
+    graph: GraphPart,
+    policy: Option<Policy>,
+    quantisation: Option<Quantisation>,
+    device: &'a DeviceFacts,
+    loop_facts: &'a LoopFacts,
+    implementation: Option<&'a ImplementationFacts>,
+    options: CompileOptions,
+}
 
 /// A resolution under way: what was settled and what was found to be missing.
 struct Resolution<'a> {
@@ -140,13 +163,15 @@ impl<'a> Resolution<'a> {
         let graph = self.graph();
         let policy = self.policy();
         self.loader();
-        let (parts, compose) = (self.registry.parts(), &self.profile.compose);
+        let compose = &self.profile.compose;
         let quantisation = self.quant();
-        self.part(PartKind::Loop, "compose.loop", &compose.loop_, &parts.loops);
+        let loop_facts = self.decoding_loop();
         let device = self.device();
         self.kernels(device);
         let numeric = self.ask(NUMERIC, Some(compose.numeric), self.overrides.numeric);
         let kv = numeric.and_then(|numeric| self.kv(numeric));
+        let implementation = self.implementation(device, kv);
+        self.samplers();
         let n_threads = self.n_threads(device);
         let context_tokens = self.context_tokens();
         let limits = &self.profile.limits;
@@ -156,6 +181,7 @@ impl<'a> Resolution<'a> {
         self.step_takes_each_sequence(max_sequences, max_step_tokens);
         let memory_bytes = self.memory_bytes();
         self.record_quarantine();
+        self.record_budgets();
         self.record_defaults();
         let options = CompileOptions {
             numeric: numeric?,
@@ -166,7 +192,9 @@ impl<'a> Resolution<'a> {
             max_step_tokens: max_step_tokens?,
             memory_bytes,
         };
-        Some((graph?, policy?, quantisation, device?, options))
+        let (graph, policy, device, loop_facts) = (graph?, policy?, device?, loop_facts?);
+        let implementation = implementation?;
+        Some(Composed { graph, policy, quantisation, device, loop_facts, implementation, options })
     }
 
     fn graph(&mut self) -> Option<GraphPart> {
@@ -211,7 +239,7 @@ impl<'a> Resolution<'a> {
             return Some(None);
         };
         match self.registry.policy(&wanted) {
-            Ok(policy) => Some(Some(policy)),
+            Ok(policy) => Some(Some(Policy { budget: profile.budget(&wanted.plugin), ..policy })),
             Err((key, fault)) => {
                 if overrides.policy.is_some() {
                     self.faults.push(PlacedFault { fault, place: None });
@@ -284,6 +312,15 @@ impl<'a> Resolution<'a> {
             let (device, kernel, known) = (device.id.clone(), kernel.clone(), device.kernels.clone());
             self.fault(KERNELS, Fault::KernelMissing { device, kernel, known });
         }
+        let there = required.iter().filter(|kernel| device.kernels.contains(kernel));
+        for kernel in there {
+            let shapes = device.kernel_shapes.iter().filter(|(name, _)| name == kernel);
+            let failed = shapes.flat_map(|(_, shapes)| shapes.failures(self.model.config)).next();
+            if let Some(failed) = failed {
+                let (device, kernel) = (device.id.clone(), kernel.clone());
+                self.fault(KERNELS, Fault::KernelShape { device, kernel, failed });
+            }
+        }
     }
 
     fn kv(&mut self, numeric: Numeric) -> Option<KvStorage> {
@@ -294,10 +331,11 @@ impl<'a> Resolution<'a> {
             self.fault(KV_DTYPE, Fault::KvUnnamed { numeric, found: of_profile.to_string() });
             return None;
         };
-        let signature = format!("kv:{kind}:{dtype}");
-        let Some((storage, _)) = KvStorage::ALL.into_iter().find(|(_, known)| *known == signature) else {
-            let known: Vec<String> =
-                KvStorage::ALL.iter().map(|(_, known)| known.trim_start_matches("kv:").to_owned()).collect();
+        let name = format!("{kind}:{dtype}");
+        let known = self.registry.parts().caches.clone();
+        let storage = KvStorage::ALL.into_iter().map(|(storage, _)| storage);
+        let storage = storage.filter(|_| known.contains(&name)).find(|storage| cache_name(*storage) == name);
+        let Some(storage) = storage else {
             let is_kind_known = known.iter().any(|known| known.split(':').next() == Some(kind));
             let key = if is_kind_known { KV_DTYPE } else { KV_KIND };
             self.fault(key, Fault::KvMissing { kind: kind.clone(), dtype, known });
@@ -308,6 +346,59 @@ impl<'a> Resolution<'a> {
             return None;
         }
         Some(storage)
+    }
+
+    fn decoding_loop(&mut self) -> Option<&'a LoopFacts> {
+        let (name, loops) = (&self.profile.compose.loop_, &self.registry.parts().loops);
+        let known: Vec<String> = loops.iter().map(|known| known.name.clone()).collect();
+        self.part(PartKind::Loop, "compose.loop", name, &known);
+        loops.iter().find(|known| known.name == *name)
+    }
+
+    /// The implementation that is named, if one is; the outer `None` is one that does not fit.
+    fn implementation(
+        &mut self,
+        device: Option<&DeviceFacts>,
+        kv: Option<KvStorage>,
+    ) -> Option<Option<&'a ImplementationFacts>> {
+        let compose = &self.profile.compose;
+        let Some(implementation) = &compose.implementation else { return Some(None) };
+        self.record(IMPLEMENTATION, implementation);
+        let (parts, loader) = (self.registry.parts(), self.model.format);
+        if parts.streamed.iter().any(|name| name == loader) {
+            let (loader, id) = (loader.to_owned(), implementation.id.clone());
+            self.fault(IMPLEMENTATION, Fault::StreamedBinding { loader, id });
+            return None;
+        }
+        // What is missing beside it was told; it could only be told to not fit something that is not there.
+        let wanted = Wanted {
+            implementation,
+            graph: compose.graph.name(),
+            loader,
+            loop_: &compose.loop_,
+            device: &device?.id,
+            cache: cache_name(kv?),
+            config: self.model.config,
+        };
+        match select_implementation(&wanted, &parts.implementations) {
+            Ok(facts) => Some(Some(facts)),
+            Err(fault) => {
+                self.fault(IMPLEMENTATION, fault);
+                None
+            }
+        }
+    }
+
+    /// Each sampler of the chain must be one that the host has.
+    fn samplers(&mut self) {
+        let known = &self.registry.parts().samplers;
+        let key = match &self.profile.sampling.defaults {
+            SamplingDefaults::Flat(_) => "sampling",
+            SamplingDefaults::Chain(_) => "sampling.chain",
+        };
+        for sampler in self.profile.sampling.defaults.samplers() {
+            self.part(PartKind::Sampler, key, sampler.name(), known);
+        }
     }
 
     fn n_threads(&mut self, device: Option<&DeviceFacts>) -> Option<usize> {
@@ -411,6 +502,18 @@ impl<'a> Resolution<'a> {
         }
     }
 
+    /// What plugins may spend, where the profile says it.
+    fn record_budgets(&mut self) {
+        for (id, budget) in &self.profile.plugins {
+            for (key, number) in budget.numbers() {
+                let at = self.loaded.source().line_of(&["plugins", id, key]);
+                let (key, value) = (format!("plugins.{id}.{key}"), number.to_string());
+                let origin = Origin::Profile { at };
+                self.settings.push(Setting { key: key.into(), asked: value.clone(), value, origin });
+            }
+        }
+    }
+
     fn record(&mut self, key: Key, value: impl Display) {
         self.ask(key, Some(value), None);
     }
@@ -423,7 +526,7 @@ impl<'a> Resolution<'a> {
             _ => (of_profile?, Origin::Profile { at: self.loaded.source().line_of(&key.path()) }),
         };
         let asked = value.to_string();
-        self.settings.push(Setting { key: key.name, value: asked.clone(), asked, origin });
+        self.settings.push(Setting { key: key.name.into(), value: asked.clone(), asked, origin });
         Some(value)
     }
 
@@ -452,6 +555,28 @@ impl<'a> Resolution<'a> {
         let place = Some(Box::new(self.loaded.source().place(path)));
         self.faults.push(PlacedFault { fault, place });
     }
+}
+
+/// Where each part that is no setting is named.
+fn part_origins(loaded: &LoadedProfile) -> BTreeMap<&'static str, String> {
+    let keys: [(&str, &[&str]); 5] = [
+        ("graph", &["compose", "graph"]),
+        ("loader", &["compose", "loader"]),
+        ("quant", &["compose", "quant"]),
+        ("loop", &["compose", "loop"]),
+        ("policy", &["sampling", "policy"]),
+    ];
+    keys.into_iter().map(|(part, path)| (part, loaded.source().line_of(path))).collect()
+}
+
+/// Each line of `[match]` with where it stands.
+fn match_lines(loaded: &LoadedProfile) -> Vec<MatchLine> {
+    let line = |(key, predicate): &(String, Predicate)| MatchLine {
+        key: key.clone(),
+        expected: predicate.to_string(),
+        at: loaded.source().line_of(&["match", key]),
+    };
+    loaded.profile().match_.0.iter().map(line).collect()
 }
 
 fn part_missing(kind: PartKind, name: &str, known: &[String]) -> Fault {

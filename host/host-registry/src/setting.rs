@@ -1,5 +1,6 @@
 //! One option of a composition, with where it was asked for.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::Serialize;
@@ -8,7 +9,7 @@ use serde::Serialize;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Setting {
     /// The profile's key: `limits.n_threads`.
-    pub key: &'static str,
+    pub key: Cow<'static, str>,
     /// The value as it was asked for: `all`.
     pub asked: String,
     /// The value that holds, where it depends on the model or the machine: `2`.

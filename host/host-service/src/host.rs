@@ -7,7 +7,10 @@ use host_device::Device;
 use host_plugins::{
     GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, SamplingPolicy,
 };
-use host_registry::{Composition, FrozenSet, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry};
+use host_registry::{
+    Composition, FrozenSet, LoopFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
+    cache_kinds, sampler_kinds,
+};
 
 use crate::failure::Failure;
 use crate::machine::Machine;
@@ -16,8 +19,6 @@ use crate::machine::Machine;
 const LOADERS: [&str; 2] = ["safetensors", "gguf"];
 /// What can become of weights.
 const QUANTS: [&str; 1] = ["as-published"];
-/// The decoding loops of `host-engine`.
-const LOOPS: [&str; 1] = ["autoregressive"];
 
 /// Where plugins and profiles lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,51 +104,54 @@ impl Host {
         self.machine.device(composition)
     }
 
-    /// A graph plugin of the registry, ready to build; kept out as `rules` say.
+    /// A graph plugin of the registry, ready to build within `budget`; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub fn graph_plugin(
         &self,
         plugin: &PluginFacts,
+        budget: Budget,
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn GraphPlugin>, Failure> {
         let package = self.package(plugin);
-        let plugin = Box::new(self.machine.graph_code(package)?);
+        let plugin = Box::new(self.machine.graph_code(package, budget)?);
         Ok(match rules {
             Some(rules) => self.machine.ledger(package).graph(rules, plugin),
             None => plugin,
         })
     }
 
-    /// A sampling policy of the registry, ready for requests; kept out as `rules` say.
+    /// A sampling policy of the registry, ready for requests within `budget`; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub fn sampling_policy(
         &self,
         plugin: &PluginFacts,
+        budget: Budget,
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn SamplingPolicy>, Failure> {
         let package = self.package(plugin);
-        let plugin = Box::new(self.machine.policy_code(package)?);
+        let plugin = Box::new(self.machine.policy_code(package, budget)?);
         Ok(match rules {
             Some(rules) => self.machine.ledger(package).policy(rules, plugin),
             None => plugin,
         })
     }
 
-    /// A quantisation profile of the registry, ready to plan; kept out as `rules` say.
+    /// A quantisation profile of the registry, ready to plan within `budget`; kept out as `rules` say.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
     pub fn quant_plugin(
         &self,
         plugin: &PluginFacts,
+        budget: Budget,
         rules: Option<QuarantineRules>,
     ) -> Result<Box<dyn QuantPlugin>, Failure> {
         let package = self.package(plugin);
-        let plugin = Box::new(self.machine.quant_code(package)?);
+        let plugin = Box::new(self.machine.quant_code(package, budget)?);
         Ok(match rules {
             Some(rules) => self.machine.ledger(package).quant(rules, plugin),
             None => plugin,
@@ -183,6 +187,9 @@ fn registry(
         loaders: names(&LOADERS),
         quants: names(&QUANTS),
         schemes: quants.iter().map(|rules| QuantFacts::from(&**rules)).collect(),
-        loops: names(&LOOPS),
+        loops: vec![LoopFacts::autoregressive()],
+        caches: cache_kinds(),
+        samplers: sampler_kinds(),
+        ..Parts::default()
     })?)
 }

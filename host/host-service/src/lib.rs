@@ -35,4 +35,4 @@ pub use open::{
 };
 pub use policy::RequestPolicy;
 pub use progress::{NoProgress, OpenProgress};
-pub use vocabulary::{token_table, vocabulary};
+pub use vocabulary::{text_facts, token_table, vocabulary};

@@ -13,7 +13,7 @@ use host_plugins::{
     Budget, GraphPlugin, LogSink, MonotonicClock, PluginError, PluginHealth, PluginPackage, QuantPlugin,
     Quarantine, Runtime, SamplingPolicy,
 };
-use host_registry::{Composition, DeviceFacts};
+use host_registry::{Composition, DeviceFacts, FallbackCounts};
 use host_wasm::WasmRuntime;
 
 use crate::by_content::ByContent;
@@ -29,6 +29,7 @@ pub struct Machine {
     /// a mended plugin begins anew and requests that still run with the old one say nothing of it.
     ledgers: ByContent<Quarantine>,
     clock: MonotonicClock,
+    fallbacks: FallbackCounts,
     log: LogSink,
     code: CodeCache,
     /// Started by the first component; all share its clock and its cache.
@@ -49,6 +50,7 @@ impl Machine {
             settings,
             ledgers: ByContent::default(),
             clock: MonotonicClock::start(),
+            fallbacks: FallbackCounts::default(),
             log,
             code: CodeCache::default(),
             wasm: Mutex::default(),
@@ -93,6 +95,11 @@ impl Machine {
         self.ledgers.all().iter().flat_map(|ledger| ledger.health()).collect()
     }
 
+    /// How often a profile served in place of another.
+    pub fn fallbacks(&self) -> &FallbackCounts {
+        &self.fallbacks
+    }
+
     /// Where plugins' log lines go.
     pub fn log(&self) -> LogSink {
         self.log.clone()
@@ -103,13 +110,17 @@ impl Machine {
         &self.settings.cache
     }
 
-    /// A graph plugin's code, loaded once for all that hold it.
+    /// A graph plugin's code within a budget, loaded once for all that hold it.
     ///
     /// # Errors
     /// A plugin whose code cannot be loaded.
-    pub(crate) fn graph_code(&self, package: &PluginPackage) -> Result<Arc<dyn GraphPlugin>, PluginError> {
-        self.code.graphs.get(package.digest().as_hex(), || {
-            let (budget, log) = (Budget::default(), self.log());
+    pub(crate) fn graph_code(
+        &self,
+        package: &PluginPackage,
+        budget: Budget,
+    ) -> Result<Arc<dyn GraphPlugin>, PluginError> {
+        self.code.graphs.get(&code_key(package, &budget), || {
+            let log = self.log();
             Ok(match package.manifest().runtime {
                 Runtime::Lua => Arc::new(LuaPlugin::open(package, budget, log)?),
                 Runtime::Wasm => Arc::new(self.wasm()?.open(package, budget, log)?),
@@ -124,9 +135,10 @@ impl Machine {
     pub(crate) fn policy_code(
         &self,
         package: &PluginPackage,
+        budget: Budget,
     ) -> Result<Arc<dyn SamplingPolicy>, PluginError> {
-        self.code.policies.get(package.digest().as_hex(), || {
-            let (budget, log) = (Budget::default(), self.log());
+        self.code.policies.get(&code_key(package, &budget), || {
+            let log = self.log();
             Ok(match package.manifest().runtime {
                 Runtime::Lua => Arc::new(LuaPolicy::open(package, budget, log)?),
                 Runtime::Wasm => Arc::new(self.wasm()?.open_policy(package, budget, log)?),
@@ -138,9 +150,13 @@ impl Machine {
     ///
     /// # Errors
     /// As [`Machine::graph_code`].
-    pub(crate) fn quant_code(&self, package: &PluginPackage) -> Result<Arc<dyn QuantPlugin>, PluginError> {
-        self.code.quants.get(package.digest().as_hex(), || {
-            let (budget, log) = (Budget::default(), self.log());
+    pub(crate) fn quant_code(
+        &self,
+        package: &PluginPackage,
+        budget: Budget,
+    ) -> Result<Arc<dyn QuantPlugin>, PluginError> {
+        self.code.quants.get(&code_key(package, &budget), || {
+            let log = self.log();
             Ok(match package.manifest().runtime {
                 Runtime::Lua => Arc::new(LuaQuant::open(package, budget, log)?),
                 Runtime::Wasm => Arc::new(self.wasm()?.open_quant(package, budget, log)?),
@@ -166,7 +182,12 @@ impl Machine {
     }
 }
 
-/// Plugins' code by the digest of manifest and entry.
+/// A build within a budget: two profiles that bound one plugin differently do not share its code.
+fn code_key(package: &PluginPackage, budget: &Budget) -> String {
+    format!("{} {budget:?}", package.digest().as_hex())
+}
+
+/// Plugins' code by the digest of manifest and entry, and by budget.
 #[derive(Default)]
 struct CodeCache {
     graphs: ByContent<dyn GraphPlugin>,

@@ -166,7 +166,7 @@ pub fn decide(host: &Host, located: &Located, profile: Option<&str>) -> Result<D
     })
 }
 
-/// Takes every part that the profile names.
+/// Takes every part that the profile names, or where that is refused, one of the fallbacks that it lists.
 ///
 /// # Errors
 /// No profile fits, or a part is not there as named.
@@ -179,7 +179,9 @@ pub fn resolve(
     let profile = decision.chosen().map_err(Clone::clone)?;
     let Subject { config, identity } = located.subject();
     let facts = ModelFacts { config, format: located.format(), identity };
-    Ok(host.registry().resolve(profile, facts, overrides)?)
+    let composition = host.registry().resolve_with_fallbacks(host.profiles(), profile, facts, overrides)?;
+    host.machine().fallbacks().count(&composition);
+    Ok(composition)
 }
 
 /// Reads the headers, takes the graph from the plugin or the frozen file, and gives each tensor the scheme that the composition's rules or
@@ -212,7 +214,8 @@ pub fn plugin_quant(
 ) -> Result<PluginQuant, Failure> {
     let config = Value::Object(described.checkpoint.config().json.clone()).to_string();
     let params = Value::Object(params.clone()).to_string();
-    Ok(PluginQuant { plugin: host.quant_plugin(plugin, composition.quarantine())?, config, params })
+    let budget = composition.budget(&plugin.id);
+    Ok(PluginQuant { plugin: host.quant_plugin(plugin, budget, composition.quarantine())?, config, params })
 }
 
 /// As [`describe`], with the weights as they were published.
@@ -235,7 +238,8 @@ pub fn describe_published(
     };
     // The plugin's code loads while the headers are read.
     let (plugin, checkpoint) = thread::scope(|scope| {
-        let plugin = scope.spawn(|| host.graph_plugin(plugin, composition.quarantine()));
+        let plugin = scope
+            .spawn(|| host.graph_plugin(plugin, composition.budget(&plugin.id), composition.quarantine()));
         let checkpoint = Checkpoint::open(&located.model.path);
         (plugin.join(), checkpoint)
     });

@@ -28,7 +28,7 @@ impl RequestPolicy {
         rules: Option<QuarantineRules>,
         vocabulary: Arc<dyn PolicyVocabulary>,
     ) -> Result<Self, Failure> {
-        let plugin = host.sampling_policy(&policy.plugin, rules)?;
+        let plugin = host.sampling_policy(&policy.plugin, policy.budget, rules)?;
         let (params, grants) = (Value::Object(policy.params.clone()).to_string(), policy.grants.clone());
         Ok(RequestPolicy { plugin, params, grants, vocabulary })
     }

@@ -4,7 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use host_engine::{ConstraintError, TokenTable};
 use host_plugins::PolicyVocabulary;
-use host_text::Tokenizer;
+use host_registry::TextFacts;
+use host_text::{TextError, Tokenizer};
 
 /// The model's tokens as policies see them. `n_vocab` is the width of the logits.
 pub fn vocabulary(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Arc<dyn PolicyVocabulary> {
@@ -48,5 +49,16 @@ impl PolicyVocabulary for ModelVocabulary {
 
     fn token_table(&self) -> Result<Arc<TokenTable>, ConstraintError> {
         self.table.get_or_init(|| token_table(&self.tokenizer, self.n_vocab)).clone()
+    }
+}
+
+/// What a request must know of the model's text side.
+pub fn text_facts(tokenizer: &Tokenizer, n_vocab: usize) -> TextFacts {
+    let template = tokenizer.chat_template();
+    TextFacts {
+        n_vocab,
+        // A template that is broken is there, and tells itself what is wrong with it.
+        has_template: !matches!(template, Err(TextError::NoTemplate)),
+        tells_tools: template.is_ok_and(|template| template.source().contains("tools")),
     }
 }

@@ -12,8 +12,9 @@ use std::time::Instant;
 
 use host_core::FinishReason;
 use host_engine::{CancelFlag, Request, SessionId};
+use host_registry::RequestFeatures;
 use host_service::reload::{ColdStart, Event, LoadedModel, Scope, Served, Service, Watching};
-use host_service::{ModelName, OpenError};
+use host_service::{ModelName, OpenError, text_facts};
 use host_text::Message;
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -54,6 +55,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure
     // Refused now, not after the first message.
     let pin = service.admit();
     let served = pin.model(MODEL)?;
+    check(args, served)?;
     served.model().tokenizer().chat_template()?;
     sampling::of_request(&args.sampling, served.composition().sampling(), served.model().tokenizer())?;
     drop(pin);
@@ -65,6 +67,14 @@ pub(crate) fn run(folders: &FolderArgs, args: &ChatArgs) -> Result<Exit, Failure
     let outcome = chat.talk(&mut editor);
     keep_history(&mut editor, &history);
     outcome
+}
+
+/// Whether what is composed offers what a conversation asks for.
+fn check(args: &ChatArgs, served: &Served) -> Result<(), Failure> {
+    let asked =
+        RequestFeatures { chat: true, seed: args.sampling.seed.is_some(), ..RequestFeatures::default() };
+    let model = served.model();
+    Ok(served.composition().check_request(&asked, &text_facts(model.tokenizer(), model.n_vocab()))?)
 }
 
 /// A conversation and what it needs to go on.
@@ -207,6 +217,7 @@ impl Chat<'_> {
         let pin = self.service.admit();
         let served = pin.model(MODEL)?;
         let (composition, tokenizer) = (served.composition(), served.model().tokenizer());
+        check(self.args, served)?;
         let sampling_args = &self.args.sampling;
         let prompt_ids = chat_ids(tokenizer, &self.conversation(served))?;
         let cancel = CancelFlag::new();

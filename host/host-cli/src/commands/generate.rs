@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use host_core::FinishReason;
 use host_engine::{CancelFlag, Request, TokenLogprobs};
-use host_registry::Composition;
-use host_service::Opened;
+use host_registry::{Composition, RequestFeatures};
+use host_service::{Opened, text_facts};
 use host_text::Tokenizer;
 use serde_json::{Value, json};
 
@@ -31,9 +31,11 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let policy = opened_model.open_policy()?;
     let Opened { composition, tokenizer, mut engine, .. } = opened_model;
     let opened = started.elapsed();
+    let n_vocab = engine.executable().n_vocab();
+    composition.check_request(&features(args, &prompt, &composition), &text_facts(&tokenizer, n_vocab))?;
     let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
     let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
-    let grammar = constraint::grammar(args, &tokenizer, engine.executable().n_vocab())?;
+    let grammar = constraint::grammar(args, &tokenizer, n_vocab)?;
     let cancel = CancelFlag::new();
     let request = Request {
         constraint: grammar,
@@ -67,6 +69,22 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     Ok(if is_interrupted { Exit::Interrupted } else { Exit::Done })
 }
 
+/// What the flags ask for, to be matched against what is composed.
+fn features(args: &GenerateArgs, prompt: &Prompt, composition: &Composition) -> RequestFeatures {
+    RequestFeatures {
+        constraint: args.json_schema.is_some() || args.regex.is_some() || args.grammar.is_some(),
+        logprobs: args.logprobs,
+        seed: args.sampling.seed.is_some(),
+        chat: matches!(prompt, Prompt::Text(_)) && is_chat(args, composition),
+        ..RequestFeatures::default()
+    }
+}
+
+/// Whether a text goes through the chat template. A system message only means something to one.
+fn is_chat(args: &GenerateArgs, composition: &Composition) -> bool {
+    !args.raw && (composition.serve().chat || args.system.is_some())
+}
+
 /// The ids of the prompt: as given, as it is, or through the chat template.
 fn prompt_ids(
     prompt: &Prompt,
@@ -79,8 +97,7 @@ fn prompt_ids(
         Prompt::Text(text) => text,
     };
     let serve = composition.serve();
-    // A system message only means something to a chat template.
-    if args.raw || (!serve.chat && args.system.is_none()) {
+    if !is_chat(args, composition) {
         return Ok(raw_ids(tokenizer, text)?);
     }
     let system = args.system.as_deref().or(serve.system.as_deref());
@@ -100,6 +117,7 @@ fn as_object(
         "token_ids": answer.token_ids,
         "text": answer.text,
         "finish_reason": answer.finish_reason,
+        "profile": composition.profile_id(),
         "composition": composition.hash().to_string(),
         "sampling": chosen_by.object(),
         "timings_ms": {
@@ -109,6 +127,9 @@ fn as_object(
         },
         "tokens_per_second": answer.tokens_per_second().map(|speed| rounded(speed, 2)),
     });
+    if !composition.refused().is_empty() {
+        object["refused_profiles"] = json!(composition.refused());
+    }
     if !answer.logprobs.is_empty() {
         let positions = answer.token_ids.iter().zip(&answer.logprobs);
         object["logprobs"] =

@@ -27,7 +27,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &RunArgs) -> Result<Exit, Failure>
     let budget = budget(folders, &args.budget)?;
     let host = Arc::new(load_host(folders)?);
     let Opened { composition, tokenizer, engine, policy } = open(&host, &args.model, &args.compose)?;
-    let hash = composition.hash().to_string();
+    let (profile, hash) = (composition.profile_id().to_owned(), composition.hash().to_string());
     let n_vocab = engine.executable().n_vocab();
     let driver = Arc::new(Driver::start(engine).map_err(|source| CliError::Engine { source })?);
     let names = args.model.profile.iter().chain(&args.model.model).cloned().collect();
@@ -52,7 +52,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &RunArgs) -> Result<Exit, Failure>
         return Ok(Exit::Done);
     }
     match ended {
-        Ok(outcome) if args.json => print_json(&as_object(&outcome, &output.text, &hash)),
+        Ok(outcome) if args.json => print_json(&as_object(&outcome, &output.text, &profile, &hash)),
         Ok(outcome) => output.end(&outcome.value),
         Err(PipelineError::Cancelled) if !args.json => {
             output.end(&Value::Null)?;
@@ -104,10 +104,11 @@ impl Output {
     }
 }
 
-fn as_object(outcome: &PipelineOutcome, output: &str, composition: &str) -> Value {
+fn as_object(outcome: &PipelineOutcome, output: &str, profile: &str, composition: &str) -> Value {
     json!({
         "result": outcome.value,
         "output": output,
+        "profile": profile,
         "composition": composition,
         "spent": { "lua_ms": outcome.lua_ms, "host_calls": outcome.host_calls, "tasks": outcome.tasks },
     })

@@ -207,6 +207,31 @@ pub enum Breaker {
 }
 
 impl Sampler {
+    /// Every sampler's name, as profiles write it.
+    pub const NAMES: [&str; 21] = [
+        "logit_bias",
+        "repetition",
+        "presence",
+        "frequency",
+        "dry",
+        "top_k",
+        "top_p",
+        "min_p",
+        "typical_p",
+        "xtc",
+        "top_n_sigma",
+        "temperature",
+        "dynamic_temperature",
+        "mirostat_v1",
+        "mirostat_v2",
+        "hlg",
+        "hlg_oetf",
+        "hlg_eotf",
+        "hlg_pipeline",
+        "hlg_shaper",
+        "curve",
+    ];
+
     /// The name that the chain knows it by: `top_p`.
     pub fn name(&self) -> &'static str {
         match self {

@@ -30,6 +30,7 @@ pub(crate) fn faults(profile: &Profile) -> Vec<ValueFault> {
     faults.sampling(profile);
     faults.serve(profile);
     faults.limits(profile);
+    faults.budgets(profile);
     faults.0
 }
 
@@ -117,6 +118,9 @@ impl Faults {
                 }
             }
         }
+        if let Some(implementation) = &compose.implementation {
+            self.name(&["compose", "implementation"], &implementation.id);
+        }
         self.name(&["compose", "loop"], &compose.loop_);
         self.name(&["compose", "device"], &compose.device);
         profile.kernels.require.iter().for_each(|name| self.name(&["kernels", "require"], name));
@@ -187,6 +191,19 @@ impl Faults {
         }
         if let Some(rules) = limits.quarantine {
             self.quarantine(rules);
+        }
+    }
+
+    fn budgets(&mut self, profile: &Profile) {
+        let named = profile.plugin_ids();
+        for (id, budget) in &profile.plugins {
+            if !named.contains(&id.as_str()) {
+                let expected = format!("a plugin that the profile names: {}", named.join(", "));
+                self.add(&["plugins", id], &expected, format!("`{id}`"));
+            }
+            for (key, most, number) in budget.out_of_range() {
+                self.add(&["plugins", id, key], &format!("1 to {most}"), number.to_string());
+            }
         }
     }
 

@@ -16,6 +16,16 @@ pub enum GraphRef {
     Frozen(FrozenRef),
 }
 
+impl GraphRef {
+    /// The plugin's id, or the frozen graph's name.
+    pub fn name(&self) -> &str {
+        match self {
+            GraphRef::Plugin(wanted) => &wanted.plugin,
+            GraphRef::Frozen(wanted) => &wanted.frozen,
+        }
+    }
+}
+
 /// A frozen graph by name: `graphs/NAME.graph` in a folder of profiles.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FrozenRef {

@@ -3,9 +3,11 @@
 //! These types are plain data. Nothing has a default here: a key is in the file, or the value is absent on
 //! purpose ([`Option`]) and its meaning is written beside it.
 
+mod budget;
 mod check;
 mod conflict;
 mod graph;
+mod implementation;
 mod predicate;
 mod quant;
 mod sampling;
@@ -14,13 +16,15 @@ mod values;
 use std::collections::BTreeMap;
 
 use host_core::Numeric;
-use host_plugins::QuarantineRules;
+use host_plugins::{Budget, QuarantineRules};
 use semver::VersionReq;
 use serde::{Deserialize, Serialize};
 
+pub use budget::PluginBudget;
 pub(crate) use check::{ValueFault, faults};
 pub(crate) use conflict::{Conflict, conflicts};
 pub use graph::{FrozenRef, GraphRef};
+pub use implementation::ImplementationRef;
 pub(crate) use predicate::lookup;
 pub use predicate::{FailedPredicate, Match, Predicate};
 pub use quant::{Quant, QuantRef};
@@ -71,6 +75,9 @@ pub struct Profile {
     pub serve: Serve,
     /// How much it may use.
     pub limits: Limits,
+    /// What its plugins may spend, by id, where that differs from the host's own bounds.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub plugins: BTreeMap<String, PluginBudget>,
 }
 
 /// Where a model comes from.
@@ -96,6 +103,9 @@ pub struct Compose {
     /// What becomes of the weights: `as-published` keeps them as they are. Rules, `{ scheme = "uniform-4bit" }`, or
     /// a plugin, `{ plugin = "quant-uniform", … }`, quantise them while they are loaded.
     pub quant: Quant,
+    /// The code that makes the runnable model; absent, the device compiles the graph itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub implementation: Option<ImplementationRef>,
     /// The decoding loop.
     #[serde(rename = "loop")]
     pub loop_: String,
@@ -184,4 +194,26 @@ pub struct Limits {
     /// What a service does with a change whose weights do not fit beside those that serve; absent refuses it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_reload: Option<OnReload>,
+}
+
+impl Profile {
+    /// The ids of the plugins that it names: graph, quantisation, policy.
+    pub fn plugin_ids(&self) -> Vec<&str> {
+        let quant = match &self.compose.quant {
+            Quant::Plugin(wanted) => Some(wanted.plugin.as_str()),
+            Quant::Named(_) | Quant::Scheme(_) => None,
+        };
+        let policy = self.sampling.policy.as_ref().map(|policy| policy.plugin.as_str());
+        let graph = match &self.compose.graph {
+            GraphRef::Plugin(wanted) => Some(wanted.plugin.as_str()),
+            GraphRef::Frozen(_) => None,
+        };
+        [graph, quant, policy].into_iter().flatten().collect()
+    }
+
+    /// What a plugin may spend: the host's own bounds, with those of `[plugins.ID]` in their place.
+    pub fn budget(&self, plugin: &str) -> Budget {
+        let host = Budget::default();
+        self.plugins.get(plugin).map_or(host, |budget| budget.over(host))
+    }
 }

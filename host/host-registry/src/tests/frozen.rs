@@ -77,7 +77,10 @@ fn a_frozen_graph_is_composed_for_its_configuration() {
     let explanation = crate::Explanation::new("./tiny", "safetensors", &llama(json!({})), &decision);
     let explanation = explanation.with_composition(&composition);
     let (digest, shown) = (frozen.digest().short(), explanation.to_string());
-    assert!(shown.contains(&format!("\ngraph        tiny frozen {digest}\n")), "{shown}");
+    assert!(
+        shown.contains(&format!("\ngraph        tiny frozen {digest} profiles/tiny.toml:13\n")),
+        "{shown}"
+    );
 }
 
 #[test]

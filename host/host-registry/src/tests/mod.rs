@@ -7,14 +7,19 @@ macro_rules! snapshot {
     };
 }
 
+mod budgets;
 mod composition;
 mod explanation;
 mod extending;
+mod falling_back;
 mod fingerprint;
 mod frozen;
+mod implementations;
 mod loading;
 mod matching;
 mod properties;
+mod refusals;
+mod requests;
 mod resolving;
 mod schema;
 mod shipped;
@@ -27,8 +32,8 @@ use host_plugins::{Kind, Runtime};
 use serde_json::{Map, Value, json};
 
 use crate::{
-    DeviceFacts, GraphPart, LoadedProfile, ModelFacts, ModelIdentity, Parts, PluginFacts, Registry,
-    Sha256Digest,
+    DeviceFacts, GraphPart, LoadedProfile, LoopFacts, ModelFacts, ModelIdentity, Parts, PluginFacts,
+    Registry, Sha256Digest, cache_kinds, sampler_kinds,
 };
 
 /// A profile in which each case changes one place.
@@ -143,11 +148,16 @@ pub(super) fn host() -> Parts {
             id: "cpu".to_owned(),
             n_threads: 2,
             kernels: vec!["rms-norm".to_owned()],
+            kernel_shapes: Vec::new(),
         }],
         loaders: vec!["safetensors".to_owned(), "gguf".to_owned()],
         quants: vec!["as-published".to_owned()],
         schemes: Vec::new(),
-        loops: vec!["autoregressive".to_owned()],
+        loops: vec![LoopFacts::autoregressive()],
+        caches: cache_kinds(),
+        samplers: sampler_kinds(),
+        streamed: Vec::new(),
+        implementations: Vec::new(),
     }
 }
 

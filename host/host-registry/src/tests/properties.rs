@@ -9,9 +9,9 @@ use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE};
 use crate::{
-    Bytes, Compose, ContextTokens, FrozenRef, GraphRef, Kernels, Kv, KvDtype, Limits, LoadedProfile, Match,
-    Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant, QuantRef, SamplingDefaults,
-    SamplingTable, Serve, Sha256Digest, Source, Threads,
+    Bytes, Compose, ContextTokens, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv, KvDtype, Limits,
+    LoadedProfile, Match, Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant,
+    QuantRef, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
 
 fn name() -> impl Strategy<Value = String> {
@@ -111,11 +111,15 @@ fn compose() -> impl Strategy<Value = Compose> {
     let loader =
         prop::collection::btree_set(name(), 1..4).prop_map(|names| Names(names.into_iter().collect()));
     let numeric = prop_oneof![Just(Numeric::Exact), Just(Numeric::Fast)];
-    (graph, loader, quant, name(), name(), numeric).prop_map(
-        |(graph, loader, quant, loop_, device, numeric)| Compose {
+    let implementation = (name(), prop_oneof![Just("*"), Just("^1.2")], prop::option::of(digest())).prop_map(
+        |(id, version, digest)| ImplementationRef { id, version: version.parse().expect("a range"), digest },
+    );
+    (graph, loader, quant, prop::option::of(implementation), name(), name(), numeric).prop_map(
+        |(graph, loader, quant, implementation, loop_, device, numeric)| Compose {
             graph,
             loader,
             quant,
+            implementation,
             loop_,
             device,
             numeric,
@@ -233,6 +237,7 @@ fn profiles() -> impl Strategy<Value = Profile> {
             sampling,
             serve,
             limits,
+            plugins: Default::default(),
         },
     )
 }

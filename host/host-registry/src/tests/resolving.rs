@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::{built_by, config, host, model, plugin, profile, registry, table};
 use crate::{
-    Bytes, Composition, DeviceFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts, PolicyRef,
-    Quantisation, Refusal, Registry, Sha256Digest, Threads,
+    Bytes, Composition, DeviceFacts, LoopFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts,
+    PolicyRef, Quantisation, Refusal, Registry, Sha256Digest, Threads,
 };
 
 fn resolve(edits: &[(&str, &str)], parts: Parts, overrides: &Overrides) -> Result<Composition, Refusal> {
@@ -175,10 +175,12 @@ fn versions_runtimes_and_digests_narrow_the_plugins() {
 #[test]
 fn a_registry_grows_only_into_another() {
     let first = registry();
-    let more = Parts { loops: vec!["speculative".to_owned()], ..Parts::default() };
+    let speculation =
+        LoopFacts { name: "speculative".to_owned(), features: vec![crate::Feature::Speculation] };
+    let more = Parts { loops: vec![speculation.clone()], ..Parts::default() };
     let second = first.with(more.clone()).unwrap();
     assert_eq!(first, registry());
-    assert_eq!(second.parts().loops, ["autoregressive", "speculative"]);
+    assert_eq!(second.parts().loops, [LoopFacts::autoregressive(), speculation]);
     let speculative = profile(&[("loop = \"autoregressive\"", "loop = \"speculative\"")]);
     let config = config(json!({}));
     assert!(first.resolve(&speculative, model(&config), &Overrides::default()).is_err());
@@ -189,6 +191,9 @@ fn a_registry_grows_only_into_another() {
         first.with(Parts { loaders: vec!["gguf".to_owned()], ..Parts::default() }).unwrap_err(),
         first.with(Parts { quants: vec!["as-published".to_owned()], ..Parts::default() }).unwrap_err(),
         first.with(Parts { devices: host().devices, ..Parts::default() }).unwrap_err(),
+        first.with(Parts { caches: vec!["plain:f16".to_owned()], ..Parts::default() }).unwrap_err(),
+        first.with(Parts { samplers: vec!["top_p".to_owned()], ..Parts::default() }).unwrap_err(),
+        first.with(Parts { loaders: vec![String::new()], ..Parts::default() }).unwrap_err(),
     ];
     snapshot!(table(duplicates.map(|error| (error.kind.to_owned(), vec![error]))));
 }
@@ -210,7 +215,15 @@ fn what_is_not_there_as_named_is_refused() {
     let pinned = format!("version = \"^0.1\", digest = \"{}\"", Sha256Digest::of(b"another build"));
     let at_most = ("context_tokens = 128", "context_tokens = { at_most = 64 }");
     let sampler = PluginFacts { kind: Kind::SamplingPolicy, ..plugin("llama", "0.1.3") };
-    let no_kernels = DeviceFacts { id: "cpu".to_owned(), n_threads: 1, kernels: Vec::new() };
+    let bare = host().devices[0].clone();
+    let no_kernels = DeviceFacts { kernels: Vec::new(), ..bare.clone() };
+    let narrow = crate::Match(vec![
+        ("model_type".to_owned(), crate::Predicate::equals("llama")),
+        ("hidden_size".to_owned(), crate::Predicate { min: Some(64.0), ..crate::Predicate::default() }),
+    ]);
+    let narrow = DeviceFacts { kernel_shapes: vec![("rms-norm".to_owned(), narrow)], ..bare };
+    let no_samplers = Parts { samplers: vec!["temperature".to_owned()], ..host() };
+    let few_caches = Parts { caches: vec!["plain:f32".to_owned()], ..host() };
     snapshot!(table([
         edit("no such plugin", "plugin = \"llama\"", "plugin = \"lama\""),
         case("no plugins", &[], with(Vec::new()), &none),
@@ -237,6 +250,14 @@ fn what_is_not_there_as_named_is_refused() {
             Parts { devices: vec![no_kernels], ..host() },
             &none,
         ),
+        case(
+            "a kernel for other shapes",
+            &[("require = []", "require = [\"rms-norm\"]")],
+            Parts { devices: vec![narrow], ..host() },
+            &none,
+        ),
+        case("a host without the samplers of the flat keys", &[], no_samplers, &none),
+        case("a host without the cache", &[], few_caches, &none),
         edit("no such cache", "kind = \"plain\"", "kind = \"turboquant\""),
         edit("no such element type", "fast = \"f16\"", "fast = \"f8\""),
         edit("no element type for the numeric profile", ", fast = \"f16\"", ""),

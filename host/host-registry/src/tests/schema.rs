@@ -9,8 +9,8 @@ fn refused(text: &str) -> Vec<ProfileError> {
     LoadedProfile::parse(FILE, text).map(|loaded| loaded.id().to_owned()).expect_err("the text is refused")
 }
 
-#[test]
-fn a_text_that_does_not_fit_the_schema_is_refused_at_its_place() {
+/// Each case with its text: what does not fit the schema.
+fn of_form() -> Vec<(String, String)> {
     let cases: &[(&str, &str, &str)] = &[
         ("unclosed string", "about = \"A tiny llama\"", "about = \"A tiny llama"),
         ("key twice", "max_tokens = 32", "max_tokens = 32\nmax_tokens = 33"),
@@ -56,10 +56,14 @@ fn a_text_that_does_not_fit_the_schema_is_refused_at_its_place() {
         ("number for a loader", "loader = [\"safetensors\", \"gguf\"]", "loader = 3"),
         ("number for an element type", "dtype = { exact = \"f32\", fast = \"f16\" }", "dtype = 16"),
     ];
-    let reports = cases.iter().map(|(name, from, to)| ((*name).to_owned(), refused(&edited(&[(from, to)]))));
-    let empty = ("empty file".to_owned(), refused(""));
-    let binary = ("control characters".to_owned(), refused("\u{0}\u{1}"));
-    snapshot!(table(reports.chain([empty, binary])));
+    let edited = cases.iter().map(|(name, from, to)| ((*name).to_owned(), edited(&[(from, to)])));
+    let bare = [("empty file", ""), ("control characters", "\u{0}\u{1}")];
+    edited.chain(bare.map(|(name, text)| (name.to_owned(), text.to_owned()))).collect()
+}
+
+#[test]
+fn a_text_that_does_not_fit_the_schema_is_refused_at_its_place() {
+    snapshot!(table(of_form().into_iter().map(|(name, text)| (name, refused(&text)))));
 }
 
 #[test]
@@ -82,8 +86,8 @@ fn a_quantisation_is_a_name_rules_or_a_plugin_and_nothing_between() {
     }
 }
 
-#[test]
-fn a_value_without_meaning_is_refused_at_its_place() {
+/// Each case with its text: what fits the schema's types and means nothing.
+fn of_value() -> Vec<(String, String)> {
     let cases: &[(&str, &str, &str)] = &[
         ("id with a space", "id = \"tiny\"", "id = \"tiny llama\""),
         ("empty id", "id = \"tiny\"", "id = \"\""),
@@ -129,14 +133,93 @@ fn a_value_without_meaning_is_refused_at_its_place() {
         ("no memory", "\"1GiB\"", "0"),
         ("no threads", "n_threads = \"all\"", "n_threads = 0"),
     ];
-    let reports = cases.iter().map(|(name, from, to)| ((*name).to_owned(), refused(&edited(&[(from, to)]))));
+    let one = cases.iter().map(|(name, from, to)| ((*name).to_owned(), edited(&[(from, to)])));
     let edits = [("top_p = 0.9", "top_p = 2"), ("max_tokens = 32", "max_tokens = 0"), ("\"tiny\"", "\"\"")];
-    let several = ("three at once".to_owned(), refused(&edited(&edits)));
+    let several = ("three at once".to_owned(), edited(&edits));
     let bare = PROFILE.split("[match]").next().unwrap().to_owned()
         + "[match]\n"
         + PROFILE.split_once("[compose]").map(|(_, rest)| "[compose]".to_owned() + rest).unwrap().as_str();
-    let empty_match = ("match without lines".to_owned(), refused(&bare));
-    snapshot!(table(reports.chain([several, empty_match])));
+    one.chain([several, ("match without lines".to_owned(), bare)]).collect()
+}
+
+#[test]
+fn a_value_without_meaning_is_refused_at_its_place() {
+    snapshot!(table(of_value().into_iter().map(|(name, text)| (name, refused(&text)))));
+}
+
+/// A validator that knows nothing of our reader judges the schema that editors get.
+fn editor_takes(text: &str) -> bool {
+    let value: serde_json::Value = toml::from_str(text).expect("TOML");
+    jsonschema::is_valid(&crate::json_schema(), &value)
+}
+
+/// What no JSON Schema can say of the text, and why.
+const BEYOND_A_SCHEMA: [(&str, &str); 8] = [
+    ("date as condition", "JSON has no dates: the reader hands one out as an object"),
+    ("number beyond 64 bits", "JSON's integers have no end"),
+    ("bytes beyond 64 bits", "a product of number and unit"),
+    ("infinite number", "JSON has no infinity"),
+    ("infinite bound", "JSON has no infinity"),
+    ("temperature that is no number", "JSON has no NaN"),
+    ("min above max", "two values are compared"),
+    ("step smaller than the batch", "two values are compared"),
+];
+
+#[test]
+fn the_schema_for_editors_refuses_what_the_reader_refuses_for_its_form() {
+    assert!(editor_takes(PROFILE));
+    for (name, text) in of_form().into_iter().chain(of_value()) {
+        // What is no TOML never reaches a validator.
+        let is_toml = toml::from_str::<toml::Table>(&text).is_ok();
+        if is_toml && BEYOND_A_SCHEMA.iter().all(|(beyond, _)| *beyond != name) {
+            assert!(!editor_takes(&text), "{name}: the schema takes it");
+        }
+    }
+}
+
+#[test]
+fn the_schema_for_editors_takes_every_shipped_profile_and_what_extends_one() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles");
+    let mut n_profiles = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "toml") {
+            assert!(editor_takes(&std::fs::read_to_string(&path).unwrap()), "{}", path.display());
+            n_profiles += 1;
+        }
+    }
+    assert!(n_profiles >= 5, "{n_profiles} profiles");
+    let head = "schema = 1\nid = \"a\"\nabout = \"b\"\n";
+    assert!(editor_takes(&format!("{head}extends = \"tiny\"\n[limits]\nmax_sequences = 3\n")));
+    assert!(!editor_takes(head), "a profile without a base says everything");
+}
+
+/// The keys of the schema are those of the reader, table by table, as its own report lists them.
+#[test]
+fn the_schema_for_editors_has_the_reader_s_keys() {
+    let schema = crate::json_schema();
+    for (table, place) in [
+        ("compose", "[compose]"),
+        ("kv", "[kv]"),
+        ("kernels", "[kernels]"),
+        ("sampling", "[sampling]"),
+        ("serve", "[serve]"),
+        ("limits", "[limits]"),
+        ("", "schema = 1"),
+    ] {
+        let errors = refused(&edited(&[(place, &format!("{place}\nzzz = 1"))]));
+        let ProfileError::UnknownKey { known, .. } = &errors[0] else { panic!("{table}: {errors:?}") };
+        let at = if table.is_empty() {
+            "/properties".to_owned()
+        } else {
+            format!("/properties/{table}/properties")
+        };
+        let listed = schema.pointer(&at).and_then(|keys| keys.as_object()).expect("a table of the schema");
+        let (mut listed, mut known): (Vec<_>, Vec<_>) = (listed.keys().collect(), known.iter().collect());
+        listed.sort();
+        known.sort();
+        assert_eq!(listed, known, "{table}");
+    }
 }
 
 /// Four numbers, all of them, each at least 1; without the table no plugin is kept out.
@@ -207,4 +290,12 @@ fn faults_of_a_chain_are_named() {
     ];
     let reports = cases.iter().map(|(name, table)| ((*name).to_owned(), refused(&with_sampling(table))));
     snapshot!(table(reports));
+}
+
+/// The registry lists samplers by the names that a chain is read with.
+#[test]
+fn the_names_of_samplers_are_those_that_are_read() {
+    let error = serde_json::from_str::<Sampler>("{\"sampler\": \"none\"}").unwrap_err().to_string();
+    let read: Vec<&str> = error.split('`').skip(3).step_by(2).collect();
+    assert_eq!(read, Sampler::NAMES, "{error}");
 }

@@ -127,7 +127,7 @@ fn every_tiny_checkpoint_has_the_general_profile_of_its_family() {
 fn a_model_of_its_own_has_its_own_profile_and_composes() {
     let set = shipped();
     let plugins = vec![plugin("llama", "1.0.0"), plugin("gemma3", "1.0.0")];
-    let devices = vec![DeviceFacts { id: "cpu".to_owned(), n_threads: 2, kernels: Vec::new() }];
+    let devices = vec![DeviceFacts { kernels: Vec::new(), ..host().devices[0].clone() }];
     let registry = Registry::new(Parts { plugins, devices, ..host() }).unwrap();
     for (id, config) in [("smollm2-135m", smollm2()), ("gemma3-270m", gemma3_270m())] {
         let decision = set.match_config(&config);

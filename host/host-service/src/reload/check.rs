@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use host_core::{Report, Reported};
 use host_plugins::{
-    ContractVersion, GraphPlugin, Kind, PluginError, PluginFolder, PluginPackage, PolicyVocabulary,
+    Budget, ContractVersion, GraphPlugin, Kind, PluginError, PluginFolder, PluginPackage, PolicyVocabulary,
     QuantPlugin, SamplingPolicy,
 };
 use host_registry::{GraphPart, GraphRef, LoadedProfile, OnReload, Policy, Quant, Sha256Digest};
@@ -331,10 +331,10 @@ impl Checking<'_> {
 /// Loads a plugin's code; a policy describes itself in a guest of its own.
 fn load(machine: &Machine, package: &PluginPackage) -> Result<CheckedPlugin, PluginError> {
     Ok(match package.manifest().kind {
-        Kind::ModelGraph => CheckedPlugin::Graph(machine.graph_code(package)?),
-        Kind::QuantProfile => CheckedPlugin::Quant(machine.quant_code(package)?),
+        Kind::ModelGraph => CheckedPlugin::Graph(machine.graph_code(package, Budget::default())?),
+        Kind::QuantProfile => CheckedPlugin::Quant(machine.quant_code(package, Budget::default())?),
         Kind::SamplingPolicy | Kind::Pipeline => {
-            let policy = machine.policy_code(package)?;
+            let policy = machine.policy_code(package, Budget::default())?;
             policy.describe()?;
             CheckedPlugin::Policy(policy)
         }
