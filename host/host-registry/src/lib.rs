@@ -78,6 +78,7 @@ pub use profile::{
     Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv,
     KvDtype, Limits, Match, Names, OnReload, PluginBudget, PluginRef, PolicyRef, Predicate, Profile, Quant,
     QuantRef, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
+    json_schema,
 };
 pub use quant::{
     LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,

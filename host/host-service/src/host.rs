@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use host_device::Device;
 use host_plugins::{
-    GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, SamplingPolicy,
+    Budget, GraphPlugin, LogSink, PluginFolder, PluginPackage, QuantPlugin, QuarantineRules, SamplingPolicy,
 };
 use host_registry::{
     Composition, FrozenSet, LoopFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,

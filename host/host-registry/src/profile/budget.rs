@@ -36,7 +36,7 @@ pub struct PluginBudget {
 }
 
 /// The most that a profile may give: (key, number).
-const CEILINGS: [(&str, u64); 8] = [
+pub(super) const CEILINGS: [(&str, u64); 8] = [
     ("time_ms", 60_000),
     ("memory_bytes", 1 << 30),
     ("log_bytes", 16 << 20),

@@ -225,7 +225,7 @@ fn what_does_not_fit_is_refused_before_weights_with_the_first_reason() {
     let of_loader = resolve_with("\"mine\"", of_loader, "gguf", json!({})).map(|_| ()).unwrap_err();
     snapshot!(table([
         case("there is none", "\"mine\"", &[]),
-        case("there is none of that id", "\"mime\"", &[known.clone()]),
+        case("there is none of that id", "\"mime\"", std::slice::from_ref(&known)),
         case("no version", "{ id = \"mine\", version = \"^2\" }", &[known.clone(), facts("mine", "1.4.2")]),
         one("another graph", ImplementationFacts { graph: "qwen3".to_owned(), ..known.clone() }),
         ("another loader".to_owned(), vec![of_loader]),
