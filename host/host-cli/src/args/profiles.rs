@@ -10,6 +10,7 @@ Examples:
   tenon profiles watch --profile smollm2-135m
   tenon profiles history
   tenon profiles rollback 4f1c
+  tenon profiles schema > profile.schema.json
 
 A generation is everything that requests are served with: profiles, rules, plugins, what they resolve to. Its id is a
 hash over all of it. service/reload.toml in a folder of profiles holds the numbers of reloading.";
@@ -49,6 +50,8 @@ pub(crate) struct ProfilesArgs {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ProfilesCommand {
+    /// Print the JSON Schema of profiles, for editors
+    Schema,
     /// Tell whether the folders would serve, and everything that is wrong with them
     #[command(after_help = CHECK_EXAMPLES)]
     Check(ProfilesCheckArgs),
@@ -103,6 +106,7 @@ impl ProfilesCommand {
     /// Whether errors, too, are to be one JSON object.
     pub(crate) fn wants_json(&self) -> bool {
         match self {
+            ProfilesCommand::Schema => false,
             ProfilesCommand::Check(args) => args.json,
             ProfilesCommand::Watch(args) => args.json,
             ProfilesCommand::History { json } | ProfilesCommand::Rollback { json, .. } => *json,

@@ -2,6 +2,7 @@
 
 use std::thread;
 
+use host_registry::json_schema;
 use host_service::reload::{
     ColdStart, Event, Generation, Scope, StoredGeneration, Watching, check_folders, restore,
 };
@@ -20,6 +21,7 @@ use crate::service::{Asked, told};
 
 pub(crate) fn run(folders: &FolderArgs, args: &ProfilesArgs) -> Result<Exit, Failure> {
     match &args.command {
+        ProfilesCommand::Schema => print_json(&json_schema()),
         ProfilesCommand::Check(args) => check(folders, args),
         ProfilesCommand::Watch(args) => watch(folders, args),
         ProfilesCommand::History { json } => history(folders, *json),
