@@ -329,6 +329,7 @@ fn limits() -> Value {
         ("max_step_tokens", told("New tokens of one step, all sequences together", count())),
         ("memory_bytes", told("A memory plan above this is refused", bytes())),
         ("n_threads", told("Worker threads", threads)),
+        ("on_reload", told("What becomes of old weights in a reload", json!({ "enum": ["drain-first"] }))),
         (
             "quarantine",
             told(
