@@ -125,6 +125,16 @@ fn what_is_not_wanted_is_named() {
 }
 
 #[test]
+fn what_belongs_to_one_file_alone_is_not_inherited() {
+    let own = "only_named = true\nfallbacks = [\"tiny\"]\nwithout = [\"limits.memory_bytes\"]\n";
+    let (middle, last) = (over("middle", "tiny", own), over("last", "middle", ""));
+    let set = set(&[("m.toml", &middle), ("l.toml", &last), ("tiny.toml", PROFILE)]).unwrap();
+    let last = set.by_id("last").unwrap().profile();
+    assert!(!last.only_named && last.fallbacks.is_empty() && last.without.is_empty(), "{last:?}");
+    assert_eq!(last.limits.memory_bytes, None, "what the base does without, it does not have to give");
+}
+
+#[test]
 fn a_profile_that_is_only_named_takes_no_part() {
     let text = over_tiny("only_named = true\n[compose]\nnumeric = \"exact\"\n");
     let set = set(&[("child.toml", &text), ("tiny.toml", PROFILE)]).unwrap();
