@@ -48,7 +48,7 @@ fn what_main_returns_is_printed_and_emitted_text_streams_before_it() {
     assert!(logged.stderr.contains("pipeline: seen\t1"), "{logged:?}");
     let object = run(&tenon, "function main() emit('a') return { x = true } end", &["--json"]).json();
     let keys: Vec<&String> = object.as_object().unwrap().keys().collect();
-    assert_eq!(keys, ["result", "output", "composition", "spent"]);
+    assert_eq!(keys, ["result", "output", "profile", "composition", "spent"]);
     assert_eq!((&object["result"], &object["output"]), (&json!({ "x": true }), &json!("a")));
 }
 

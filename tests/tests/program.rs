@@ -57,6 +57,7 @@ fn check_object(answer: &Value, n_tokens: usize) {
         "token_ids",
         "text",
         "finish_reason",
+        "profile",
         "composition",
         "sampling",
         "timings_ms",
@@ -175,7 +176,7 @@ fn what_is_wrong_is_refused_with_a_code() {
         (&["--prompt-ids", "1", "--profile", "lama"], b"", 2, "profile.unknown-id"),
         (&["--prompt-ids", "1", "--profile", "gemma3"], b"", 3, "profile.mismatch"),
         (&["--prompt-ids", "1", "--top-p", "0"], b"", 2, "sampling.out-of-range"),
-        (&["--prompt-ids", "1", "--logprobs", "257"], b"", 1, "engine.too-many-logprobs"),
+        (&["--prompt-ids", "1", "--logprobs", "257"], b"", 2, "request.logprobs"),
     ];
     for (more, input, code, report) in cases {
         let error = tenon.run_with(&generate(&model, more), input).error(code);
