@@ -162,7 +162,7 @@ impl Composition {
         &self.match_lines
     }
 
-    /// `file:line` where a part is named: `graph`, `loader`, `quant`, `loop`, `policy`.
+    /// `file:line` or the flag that names a part: `graph`, `loader`, `quant`, `loop`, `policy`.
     pub fn origin(&self, part: &str) -> Option<&str> {
         self.origins.get(part).map(String::as_str)
     }

@@ -62,6 +62,7 @@ impl Registry {
                 if faults.is_empty() =>
             {
                 Ok(Composition {
+                    origins: part_origins(loaded, &settings),
                     profile: profile.clone(),
                     config_digest: config_digest(model.config),
                     graph,
@@ -74,7 +75,6 @@ impl Registry {
                     loop_facts: loop_facts.clone(),
                     implementation: implementation.cloned(),
                     is_streamed: self.parts().streamed.iter().any(|name| name == model.format),
-                    origins: part_origins(loaded),
                     match_lines: match_lines(loaded),
                     bases: loaded.bases().to_vec(),
                     refused: Vec::new(),
@@ -557,16 +557,17 @@ impl<'a> Resolution<'a> {
     }
 }
 
-/// Where each part that is no setting is named.
-fn part_origins(loaded: &LoadedProfile) -> BTreeMap<&'static str, String> {
-    let keys: [(&str, &[&str]); 5] = [
+/// Where each part is named: in the profile, or, for the policy, by a flag.
+fn part_origins(loaded: &LoadedProfile, settings: &[Setting]) -> BTreeMap<&'static str, String> {
+    let keys: [(&str, &[&str]); 4] = [
         ("graph", &["compose", "graph"]),
         ("loader", &["compose", "loader"]),
         ("quant", &["compose", "quant"]),
         ("loop", &["compose", "loop"]),
-        ("policy", &["sampling", "policy"]),
     ];
-    keys.into_iter().map(|(part, path)| (part, loaded.source().line_of(path))).collect()
+    let named = keys.into_iter().map(|(part, path)| (part, loaded.source().line_of(path)));
+    let policy = settings.iter().find(|setting| setting.key == POLICY.name);
+    named.chain(policy.map(|setting| ("policy", setting.origin.place().to_owned()))).collect()
 }
 
 /// Each line of `[match]` with where it stands.

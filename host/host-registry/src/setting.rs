@@ -37,6 +37,16 @@ pub enum Origin {
     },
 }
 
+impl Origin {
+    /// `file:line`, or the flag.
+    pub fn place(&self) -> &str {
+        match self {
+            Origin::Profile { at } => at,
+            Origin::Flag { flag, .. } => flag,
+        }
+    }
+}
+
 impl Setting {
     /// Whether a flag asks for something else than the profile does.
     pub fn is_changed(&self) -> bool {
@@ -53,7 +63,7 @@ impl Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:<34} {:<8}", self.key, self.value)?;
+        write!(f, "{:<35} {:<8}", self.key, self.value)?;
         if self.value != self.asked {
             write!(f, " (asked: {})", self.asked)?;
         }
