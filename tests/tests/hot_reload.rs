@@ -161,6 +161,15 @@ fn a_policy_takes_a_step_before_any_request_depends_on_it() {
     assert!(case.refused().contains(&"policy.unknown-token"), "over the vocabulary of the model");
 }
 
+/// Neither the plugin nor its params changed: only what its profile lets it spend.
+#[test]
+fn a_policy_takes_that_step_within_its_profiles_budget() {
+    let case = Case::new();
+    let served = tests::reload::profile("served", 40);
+    case.bed.write(SERVED, &(served + "\n[plugins.forced]\nmemory_bytes = \"64KiB\"\n"));
+    assert_eq!(case.refused(), ["plugin.memory-budget"]);
+}
+
 #[test]
 fn a_generation_that_fails_more_requests_is_taken_back_and_kept_out() {
     let mut numbers = settings();

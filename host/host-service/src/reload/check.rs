@@ -41,7 +41,7 @@ pub enum Scope {
 /// A plugin whose code was loaded, with what was found out.
 pub(crate) enum CheckedPlugin {
     Graph(#[expect(dead_code, reason = "held so that the code stays loaded")] Arc<dyn GraphPlugin>),
-    Policy(Arc<dyn SamplingPolicy>),
+    Policy(#[expect(dead_code, reason = "held so that the code stays loaded")] Arc<dyn SamplingPolicy>),
     Quant(#[expect(dead_code, reason = "held so that the code stays loaded")] Arc<dyn QuantPlugin>),
 }
 
@@ -228,6 +228,7 @@ impl Checking<'_> {
             Err((key, fault)) => self.refuse(at(&["sampling", "policy", key], fault.report())),
             Ok(policy) => {
                 let bytes: Arc<dyn PolicyVocabulary> = Arc::new(Bytes);
+                let policy = Policy { budget: profile.budget(&wanted.plugin), ..policy };
                 if let Err(Some(report)) = self.policy(host, &policy, "bytes", &bytes) {
                     self.refuse(named_by(loaded, report));
                 }
@@ -244,18 +245,19 @@ impl Checking<'_> {
         vocabulary: &Arc<dyn PolicyVocabulary>,
     ) -> Result<(), Told> {
         let package = host.package(&policy.plugin);
-        let checked = self.plugin(package)?;
-        let CheckedPlugin::Policy(code) = &*checked else {
-            unreachable!("the registry gives policies of this kind alone")
-        };
+        self.plugin(package)?;
+        // Within the budget that requests have, whatever the plugin was loaded under before.
+        let code = self.check.machine.policy_code(package, policy.budget);
+        let code = code.map_err(|error| Some(in_folder(error.report(), package)))?;
         let params = Value::Object(policy.params.clone()).to_string();
-        let what = format!("{}\n{params}\n{:?}\n{vocabulary_key}", policy.plugin.digest, policy.grants);
+        let Policy { plugin, grants, budget, .. } = policy;
+        let what = format!("{}\n{params}\n{grants:?}\n{budget:?}\n{vocabulary_key}", plugin.digest);
         let key = Sha256Digest::of(what.as_bytes()).to_string();
         let tried = self
             .check
             .cache
             .tried
-            .get(&key, || try_policy(&**code, &params, &policy.grants, vocabulary).map(Arc::new));
+            .get(&key, || try_policy(&*code, &params, &policy.grants, vocabulary).map(Arc::new));
         let tried = tried.map_err(|error| {
             if error.is_fault() {
                 // Told once: the other profiles that name it would each wait for the same.
