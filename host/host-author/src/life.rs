@@ -118,7 +118,7 @@ impl Actor {
         let view = RowView::new(&**row, 0);
         let tokens = self.life.tokens();
         let generated = &tokens[tokens.len() - self.life.position()..];
-        let input = PolicyInput { row: &view, accepted, generated, seed: self.seed };
+        let input = PolicyInput { row: Some(&view), accepted, generated, seed: self.seed };
         let began = Instant::now();
         let edits = self.instance.step(&input);
         (edits, began.elapsed())

@@ -8,6 +8,7 @@ use host_plugins::PolicyInstance;
 use host_sampling::Chain;
 
 use crate::error::EngineError;
+use crate::foresight::{Ask, Foresight};
 use crate::request::{CancelFlag, Event, Request, RequestId, SessionId, Usage};
 use crate::row::{End, Row, Waiting};
 use crate::schedule::{Share, plan};
@@ -30,6 +31,7 @@ pub struct Engine {
     /// In the order of their requests.
     rows: Vec<Row>,
     sessions: Sessions,
+    foresight: Foresight,
     stop: CancelFlag,
     n_requests: u64,
     n_steps: u64,
@@ -51,6 +53,7 @@ impl Engine {
             waiting: VecDeque::new(),
             rows: Vec::new(),
             sessions: Sessions::default(),
+            foresight: Foresight::default(),
             stop: CancelFlag::new(),
             n_requests: 0,
             n_steps: 0,
@@ -156,9 +159,10 @@ impl Engine {
 
     /// Advances every request by one step and tells what happened.
     ///
-    /// Cancelled requests leave first, waiting ones join while there are sequences, then one ragged batch runs. The
-    /// policies of its rows are asked one after another on this thread, each within its own step's budget: a runaway
-    /// delays the others by that much, once, because it ends its request.
+    /// Cancelled requests leave first, waiting ones join while there are sequences, then one ragged batch runs. While it
+    /// does, grammars and the policies that read no logits say what may follow; the other policies are asked after it,
+    /// one after another on this thread. Each guest has its own step's budget: a runaway delays the others by that
+    /// much, once, because it ends its request.
     /// Does nothing when idle.
     pub fn step(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
@@ -171,12 +175,12 @@ impl Engine {
 
     fn drop_cancelled(&mut self, events: &mut Vec<Event>) {
         for row in self.rows.iter_mut().filter(|row| row.request.cancel.is_cancelled()) {
-            row.end = Some(End::Finished(FinishReason::Cancelled));
+            row.end = Some(End::cancelled());
         }
         self.sweep(events);
         let is_cancelled = |waiting: &Waiting| waiting.request.cancel.is_cancelled();
         while let Some(index) = self.waiting.iter().position(is_cancelled) {
-            self.refuse(index, End::Finished(FinishReason::Cancelled), events);
+            self.refuse(index, End::cancelled(), events);
         }
     }
 
@@ -209,7 +213,7 @@ impl Engine {
                 Ok((sequence, n_reused)) => {
                     let waiting = self.waiting.pop_front().expect("it was just looked at");
                     let told = of_session.and_then(|session| self.sessions.take_policy(session));
-                    self.rows.push(Row::new(waiting, sequence, n_reused, told));
+                    self.rows.push(Row::new(waiting, sequence, n_reused, told, &self.stop));
                 }
                 // A row that leaves makes room.
                 Err(DeviceError::TooManySequences { .. }) if !self.rows.is_empty() => return,
@@ -223,8 +227,8 @@ impl Engine {
         let mut shares = plan(&self.rows, self.options.max_step_tokens);
         self.n_steps += 1;
         while !shares.is_empty() {
-            let runs = runs(&self.rows, &shares);
-            match self.executable.step(&runs) {
+            let (runs, asks) = parts(&mut self.rows, &shares);
+            match self.foresight.during(asks, || self.executable.step(&runs)) {
                 Ok(logits) => {
                     let mut logits_row = 0;
                     for share in &shares {
@@ -234,8 +238,7 @@ impl Engine {
                         if !share.is_last {
                             continue;
                         }
-                        let outcomes =
-                            row.take_tokens(logits, logits_row, self.options.context_tokens, &self.stop);
+                        let outcomes = row.take_tokens(logits, logits_row, self.options.context_tokens);
                         let request = row.id;
                         events.extend(outcomes.into_iter().map(|outcome| Event { request, outcome }));
                         logits_row += 1;
@@ -290,17 +293,24 @@ impl Engine {
     }
 }
 
-/// The token runs of a step.
-fn runs<'a>(rows: &'a [Row], shares: &[Share]) -> Vec<TokenRun<'a>> {
-    let run = |share: &Share| {
-        let row = &rows[share.row];
+/// A step's token runs for the device, and the guides that can be asked meanwhile.
+fn parts<'a>(rows: &'a mut [Row], shares: &[Share]) -> (Vec<TokenRun<'a>>, Vec<Ask<'a>>) {
+    let mut rows: Vec<_> = rows.iter_mut().map(Some).collect();
+    let mut asks = Vec::new();
+    let mut run = |share: &Share| {
+        let row = rows[share.row].take().expect("a row has one share");
+        let Row { sequence, tokens, guide, n_computed, .. } = row;
+        let tokens: &'a [u32] = tokens;
+        if share.is_last && guide.is_foresighted() {
+            asks.push(Ask { guide, tokens });
+        }
         TokenRun {
-            sequence: row.sequence,
-            tokens: &row.tokens[row.n_computed..row.n_computed + share.n_tokens],
+            sequence: *sequence,
+            tokens: &tokens[*n_computed..*n_computed + share.n_tokens],
             logits: if share.is_last { LogitsFor::Last } else { LogitsFor::None },
         }
     };
-    shares.iter().map(run).collect()
+    (shares.iter().map(&mut run).collect(), asks)
 }
 
 /// How a row ends whose run the device refuses: a full context after some tokens is an ordinary end.

@@ -76,6 +76,8 @@ pub(crate) struct FakeExecutable {
     n_steps: usize,
     logits: FakeLogits,
     log: StepLog,
+    /// What a step does beside computing.
+    pub(crate) meanwhile: Box<dyn FnMut() + Send>,
 }
 
 impl FakeExecutable {
@@ -83,7 +85,16 @@ impl FakeExecutable {
         let log = StepLog::default();
         let logits = FakeLogits { n_vocab: toy.n_vocab, rows: Vec::new() };
         let sequences = BTreeMap::new();
-        (Box::new(FakeExecutable { toy, sequences, n_opened: 0, n_steps: 0, logits, log: log.clone() }), log)
+        let executable = FakeExecutable {
+            toy,
+            sequences,
+            n_opened: 0,
+            n_steps: 0,
+            logits,
+            log: log.clone(),
+            meanwhile: Box::new(|| ()),
+        };
+        (Box::new(executable), log)
     }
 
     fn check(&self, run: &TokenRun<'_>) -> Result<(), RunError> {
@@ -166,6 +177,7 @@ impl Executable for FakeExecutable {
         for (index, run) in runs.iter().enumerate() {
             self.check(run).map_err(|kind| DeviceError::Run { index, kind })?;
         }
+        (self.meanwhile)();
         self.n_steps += 1;
         if self.toy.failing_step == Some(self.n_steps - 1) {
             return Err(DeviceError::Memory { needed: 2, limit: 1, detail: "planted".to_owned() });

@@ -1,8 +1,8 @@
 //! Requests in, tokens out: many sequences run through one executable as one ragged batch.
 //!
 //! [`Engine`] is a plain value: it is given requests, advances every sequence by one [`Engine::step`] at a
-//! time and hands back what happened. It starts no thread, reads no clock and opens no file; a [`Driver`] puts
-//! it on a thread of its own for callers that want channels.
+//! time and hands back what happened. It reads no clock and opens no file; one thread of its own asks grammars and
+//! policies while the device computes. A [`Driver`] puts it on a thread for callers that want channels.
 //!
 //! What a request gets does not depend on its neighbours: which rows share a step changes no logits, and the
 //! draws of a row are a function of its own seed and position.
@@ -10,6 +10,8 @@
 mod driver;
 mod engine;
 mod error;
+mod foresight;
+mod guide;
 mod request;
 mod row;
 mod schedule;

@@ -1,13 +1,11 @@
 //! One running request: its tokens, how many of them the device holds, and how it ends.
 
-use std::collections::VecDeque;
-
 use host_core::{FinishReason, Report, Reported};
 use host_device::{Logits, SequenceId};
-use host_plugins::{PolicyInput, PolicyInstance};
-use host_sampling::{Chain, Choice, Constraint, Edits, Grammar, RowView, StepInput};
+use host_sampling::{Chain, Choice, Edits, Grammar, RowView, StepInput};
 
 use crate::error::EngineError;
+use crate::guide::{Guide, Parts, forced};
 use crate::request::{CancelFlag, Outcome, Request, RequestId, Usage};
 use crate::sessions::Told;
 
@@ -32,6 +30,11 @@ impl End {
         End::Failed(Box::new(error.report()))
     }
 
+    /// The end of a row whose flag was raised.
+    pub(crate) fn cancelled() -> Self {
+        End::Finished(FinishReason::Cancelled)
+    }
+
     /// The last outcome that the caller sees.
     pub(crate) fn outcome(self, usage: Usage) -> Outcome {
         match self {
@@ -45,18 +48,10 @@ impl End {
 pub(crate) struct Row {
     pub(crate) id: RequestId,
     pub(crate) sequence: SequenceId,
-    /// What was asked; the prompt has moved to `tokens`, the policy to `policy`.
+    /// What was asked; the prompt has moved to `tokens`, the policy and the grammar to `guide`.
     pub(crate) request: Request,
     chain: Chain,
-    policy: Option<Box<dyn PolicyInstance>>,
-    /// Whether the policy goes back to the session.
-    is_session_policy: bool,
-    /// How many of `tokens` the policy was told of.
-    n_told: usize,
-    /// Tokens that the policy forced and that are still to follow.
-    forced: VecDeque<u32>,
-    /// Where the text stands in the request's grammar.
-    constraint: Option<Constraint>,
+    pub(crate) guide: Guide,
     /// The prompt, then what was generated.
     pub(crate) tokens: Vec<u32>,
     n_prompt: usize,
@@ -73,27 +68,33 @@ pub(crate) struct Row {
 
 impl Row {
     /// A row whose sequence holds the first `n_reused` tokens of the prompt. `told` is the session's policy, where the
-    /// request has none of its own; the prompt goes on from what it was told of.
-    pub(crate) fn new(waiting: Waiting, sequence: SequenceId, n_reused: usize, told: Option<Told>) -> Self {
+    /// request has none of its own; the prompt goes on from what it was told of. No guest is called once `stop` is
+    /// raised.
+    pub(crate) fn new(
+        waiting: Waiting,
+        sequence: SequenceId,
+        n_reused: usize,
+        told: Option<Told>,
+        stop: &CancelFlag,
+    ) -> Self {
         let Waiting { id, mut request, chain } = waiting;
         let tokens = std::mem::take(&mut request.prompt_ids);
         let n_prompt = tokens.len();
-        let is_session_policy = told.is_some();
-        let (policy, n_told) = match told {
-            Some(told) => (Some(told.policy), told.tokens.len()),
-            None => (request.policy.take(), 0),
-        };
-        let constraint = request.constraint.as_ref().map(Grammar::constraint);
+        let guide = Guide::new(Parts {
+            policy: request.policy.take(),
+            told,
+            constraint: request.constraint.as_ref().map(Grammar::constraint),
+            n_prompt,
+            seed: chain.seed(),
+            cancel: request.cancel.clone(),
+            stop: stop.clone(),
+        });
         Row {
             id,
             sequence,
             request,
             chain,
-            policy,
-            is_session_policy,
-            n_told,
-            forced: VecDeque::new(),
-            constraint,
+            guide,
             tokens,
             n_prompt,
             n_reused,
@@ -106,8 +107,7 @@ impl Row {
 
     /// The session's policy, which leaves the row.
     pub(crate) fn told(&mut self) -> Option<Told> {
-        let policy = self.policy.take().filter(|_| self.is_session_policy)?;
-        Some(Told { policy, tokens: self.tokens[..self.n_told].to_vec() })
+        self.guide.told(&self.tokens)
     }
 
     /// Tokens that the sequence does not hold yet; at least one while the row runs.
@@ -137,10 +137,9 @@ impl Row {
         logits: &dyn Logits,
         logits_row: usize,
         context_tokens: usize,
-        stop: &CancelFlag,
     ) -> Vec<Outcome> {
         let mut outcomes = Vec::new();
-        if let Err(end) = self.try_take(logits, logits_row, context_tokens, stop, &mut outcomes) {
+        if let Err(end) = self.try_take(logits, logits_row, context_tokens, &mut outcomes) {
             self.end = Some(end);
         }
         outcomes
@@ -151,10 +150,9 @@ impl Row {
         logits: &dyn Logits,
         logits_row: usize,
         context_tokens: usize,
-        stop: &CancelFlag,
         outcomes: &mut Vec<Outcome>,
     ) -> Result<(), End> {
-        let mut edits = self.edits(logits, logits_row, stop)?;
+        let mut edits = self.guide.edits(&self.tokens, &RowView::new(logits, logits_row))?;
         if let Some(reason) = edits.finish.take() {
             return Err(End::Finished(reason));
         }
@@ -163,44 +161,17 @@ impl Row {
             outcomes.push(self.accept(token, context_tokens)?);
             // Forced tokens are known without their logits, so they are computed in one run; their
             // log-probabilities are not.
-            let next = if self.request.logprobs.is_none() { self.forced.pop_front() } else { None };
+            let next = if self.request.logprobs.is_none() { self.guide.next_forced() } else { None };
             match next {
-                Some(token) => edits = Edits { forced: vec![token], ..Edits::none() },
+                Some(token) => edits = forced(token),
                 None => return Ok(()),
             }
         }
     }
 
-    /// What the request's policy does to this step.
-    fn edits(&mut self, logits: &dyn Logits, logits_row: usize, stop: &CancelFlag) -> Result<Edits, End> {
-        if let Some(token) = self.forced.pop_front() {
-            return Ok(Edits { forced: vec![token], ..Edits::none() });
-        }
-        // Who raised a flag during this step waits for no guest.
-        if self.policy.is_some() && (self.request.cancel.is_cancelled() || stop.is_cancelled()) {
-            return Err(End::Finished(FinishReason::Cancelled));
-        }
-        let Some(policy) = &mut self.policy else { return Ok(Edits::none()) };
-        let input = PolicyInput {
-            row: &RowView::new(logits, logits_row),
-            accepted: &self.tokens[self.n_told..],
-            generated: &self.tokens[self.n_prompt..],
-            seed: self.chain.seed(),
-        };
-        let mut edits = policy.step(&input).map_err(|error| End::failed(&error))?;
-        self.n_told = self.tokens.len();
-        if edits.forced.len() > 1 {
-            self.forced.extend(edits.forced.drain(1..));
-        }
-        Ok(edits)
-    }
-
-    /// The chain chooses under the step's edits and the constraint's mask; the constraint goes on with the choice.
+    /// The chain chooses under the step's edits and the grammar's mask; the grammar goes on with the choice.
     fn choose(&mut self, logits: &dyn Logits, logits_row: usize, mut edits: Edits) -> Result<Choice, End> {
-        let ended = |error: EngineError| End::failed(&error);
-        if let Some(constraint) = &mut self.constraint {
-            edits.allow(constraint.mask().map_err(|error| ended(error.into()))?);
-        }
+        self.guide.constrain(&mut edits)?;
         let input = StepInput {
             logits,
             row: logits_row,
@@ -212,14 +183,12 @@ impl Row {
         let choice = self.chain.choose(&input, &edits);
         let choice = choice.map_err(|source| {
             let report = EngineError::Sample { position, source }.report();
-            End::Failed(Box::new(match &self.policy {
-                Some(policy) => report.note(format!("plugin {} took part in this `step`", policy.name())),
+            End::Failed(Box::new(match self.guide.plugin() {
+                Some(plugin) => report.note(format!("plugin {plugin} took part in this `step`")),
                 None => report,
             }))
         })?;
-        if let Some(constraint) = &mut self.constraint {
-            constraint.accept(choice.token_id).map_err(|error| ended(error.into()))?;
-        }
+        self.guide.accept(choice.token_id)?;
         Ok(choice)
     }
 
@@ -232,12 +201,12 @@ impl Row {
         self.tokens.push(token_id);
         let is_full = self.tokens.len() > context_tokens;
         if is_full || self.usage().generated_tokens == self.request.max_tokens {
-            self.forced.clear();
+            self.guide.forget_forced();
             self.end = Some(End::Finished(FinishReason::Length));
         }
         // Nothing but a stop token may follow: it need not be computed.
-        if self.constraint.as_ref().is_some_and(Constraint::is_finished) {
-            self.forced.clear();
+        if self.guide.is_finished() {
+            self.guide.forget_forced();
             self.end = Some(End::Finished(FinishReason::Stop));
         }
         Ok(Outcome::Token { token_id, logprobs })

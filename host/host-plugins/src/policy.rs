@@ -173,8 +173,8 @@ impl<P: SamplingPolicy + ?Sized> SamplingPolicy for Arc<P> {
 /// What the host tells a policy of one step.
 #[derive(Clone, Copy)]
 pub struct PolicyInput<'a> {
-    /// The step's logits of this request.
-    pub row: &'a RowView<'a>,
+    /// The step's logits of this request. `None` for a policy that reads none: it is asked before they are there.
+    pub row: Option<&'a RowView<'a>>,
     /// Tokens accepted since the policy's last step; at the first, the prompt.
     pub accepted: &'a [u32],
     /// The tokens that were generated before this one, whether the policy knows them or not.

@@ -169,14 +169,14 @@ impl PolicyStep {
             self.generated.extend_from_slice(input.generated);
         }
         self.edits = Edits::none();
-        self.seen = match (self.needs, std::mem::take(&mut self.seen)) {
-            (Needs::MaskOnly, _) => Seen::Nothing,
-            (Needs::TopK(k), _) => Seen::Top(input.row.top(k as usize)),
-            (Needs::FullLogits, seen) => {
+        self.seen = match (self.needs, std::mem::take(&mut self.seen), input.row) {
+            (Needs::TopK(k), _, Some(row)) => Seen::Top(row.top(k as usize)),
+            (Needs::FullLogits, seen, Some(row)) => {
                 let mut copy = if let Seen::All(copy) = seen { copy } else { RowCopy::default() };
-                input.row.copy_into(&mut copy);
+                row.copy_into(&mut copy);
                 Seen::All(copy)
             }
+            _ => Seen::Nothing,
         };
     }
 

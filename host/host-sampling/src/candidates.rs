@@ -23,7 +23,7 @@ pub(crate) struct Scratch {
 /// Where the remaining tokens stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
-    /// As the device holds them; the most likely one is known.
+    /// As the device holds them, less what `mask` excludes; the most likely one is known.
     Untouched { most_likely: u32 },
     /// All of the row in `dense`; excluded tokens are negative infinity.
     Dense,
@@ -36,6 +36,8 @@ pub(crate) struct Candidates<'a> {
     logits: &'a dyn Logits,
     row: usize,
     form: Form,
+    /// What an untouched row is kept to when it is read. The most likely token is in it.
+    mask: Option<&'a TokenMask>,
     scratch: &'a mut Scratch,
     /// Logits are still to be divided by it.
     temperature: f32,
@@ -52,7 +54,8 @@ impl<'a> Candidates<'a> {
         scratch: &'a mut Scratch,
     ) -> Result<Self, SampleError> {
         let most_likely = logits.argmax(row).ok_or(SampleError::NotANumber)?;
-        Ok(Candidates { logits, row, form: Form::Untouched { most_likely }, scratch, temperature: 1.0 })
+        let form = Form::Untouched { most_likely };
+        Ok(Candidates { logits, row, form, mask: None, scratch, temperature: 1.0 })
     }
 
     pub(crate) fn n_vocab(&self) -> usize {
@@ -68,6 +71,9 @@ impl<'a> Candidates<'a> {
     fn read(&mut self) {
         if let Form::Untouched { .. } = self.form {
             self.logits.read(self.row, &mut self.scratch.dense);
+            if let Some(mask) = self.mask.take() {
+                mask.exclude_others(&mut self.scratch.dense);
+            }
             self.form = Form::Dense;
         }
     }
@@ -206,8 +212,15 @@ impl<'a> Candidates<'a> {
         })
     }
 
-    /// Keeps what the mask allows.
-    pub(crate) fn allow(&mut self, mask: &TokenMask) {
+    /// Keeps what the mask allows. Where that is the most likely token of all, the row need not be read for it: most
+    /// steps of a greedy request with a grammar end so.
+    pub(crate) fn allow(&mut self, mask: &'a TokenMask) {
+        if let (Form::Untouched { most_likely }, None) = (self.form, self.mask)
+            && mask.contains(most_likely)
+        {
+            self.mask = Some(mask);
+            return;
+        }
         self.read();
         if self.form == Form::Dense {
             mask.exclude_others(&mut self.scratch.dense);
@@ -227,7 +240,10 @@ impl<'a> Candidates<'a> {
     }
 
     /// The `n` largest of a row that no rank has cut yet.
-    fn largest_entries(&self, n: usize) -> Vec<(u32, f32)> {
+    fn largest_entries(&mut self, n: usize) -> Vec<(u32, f32)> {
+        if self.mask.is_some() {
+            self.read();
+        }
         match self.form {
             Form::Untouched { .. } => self.logits.top(self.row, n),
             _ => host_device::top(&self.scratch.dense, n),

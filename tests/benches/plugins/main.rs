@@ -4,6 +4,7 @@
 //! misses its target is told and fails nothing.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made ends by panicking")]
 
+mod batch;
 mod figure;
 mod masks;
 mod opening;

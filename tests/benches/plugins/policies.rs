@@ -12,10 +12,11 @@ use host_plugins::{Budget, Grants, LogSink, PolicyInput, PolicyInstance, Samplin
 use host_sampling::RowView;
 use host_wasm::WasmRuntime;
 
+use crate::batch;
 use crate::figure::{Figure, Report};
 
 /// As wide as SmolLM2's.
-const N_VOCAB: u32 = 49_152;
+pub(crate) const N_VOCAB: u32 = 49_152;
 /// One percent of a token at 200 tokens a second.
 const TOKEN_SHARE_US: f64 = 50.0;
 
@@ -45,7 +46,7 @@ pub(crate) struct Twins {
 }
 
 impl Twins {
-    fn both(&self) -> [(&'static str, &dyn SamplingPolicy); 2] {
+    pub(crate) fn both(&self) -> [(&'static str, &dyn SamplingPolicy); 2] {
         [("wasm", &*self.wasm), ("lua", &*self.lua)]
     }
 }
@@ -80,8 +81,10 @@ pub(crate) fn measure(report: &mut Report) {
     for (name, policy) in runs.both() {
         let mut instances: Vec<_> = (0..32).map(|_| open(policy, "{}")).collect();
         let times = step_times(&mut instances, N_VOCAB, 10_000);
-        report.add(Figure::new("32 requests in a step, an instance each", name, &times, &[("p50", 30.0)]));
+        report.add(Figure::new("32 requests with an instance each, one after another", name, &times, &[]));
     }
+    batch::measure("32 requests, pass-through, added to a step", &pass_through, report);
+    batch::measure("32 requests, a mask of 16 runs, added to a step", &runs, report);
     for (name, policy) in pass_through.both() {
         let times = step_times(&mut [open(policy, "{}")], N_VOCAB, 100_000);
         report.add(Figure::new("step, a pass-through", name, &times, &[("p50", TOKEN_SHARE_US)]));
@@ -112,7 +115,7 @@ fn open(policy: &dyn SamplingPolicy, params: &str) -> Box<dyn PolicyInstance> {
 fn runaway(policy: &dyn SamplingPolicy) -> Duration {
     let mut instance = open(policy, "{\"do\": \"loop\"}");
     let row = Row(vec![0.0; N_VOCAB as usize]);
-    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[1], generated: &[], seed: 1 };
+    let input = PolicyInput { row: Some(&RowView::new(&row, 0)), accepted: &[1], generated: &[], seed: 1 };
     let begun = Instant::now();
     assert!(instance.step(&input).is_err());
     begun.elapsed()

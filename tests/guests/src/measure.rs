@@ -69,7 +69,7 @@ pub fn step_times(instances: &mut [Box<dyn PolicyInstance>], n_vocab: u32, n: us
     let row = Row(vec![0.0; n_vocab as usize]);
     let view = RowView::new(&row, 0);
     Times::of(n, || {
-        let input = PolicyInput { row: &view, accepted: &[1], generated: &[1; 64], seed: 1 };
+        let input = PolicyInput { row: Some(&view), accepted: &[1], generated: &[1; 64], seed: 1 };
         instances
             .iter_mut()
             .map(|instance| instance.step(&input).expect("the step is good"))

@@ -114,7 +114,7 @@ impl Loop {
     pub fn edits(&mut self, policy: &mut dyn PolicyInstance) -> Result<Edits, PluginError> {
         let row = logits(self.n_vocab, &self.tokens);
         let input = PolicyInput {
-            row: &RowView::new(&row, 0),
+            row: Some(&RowView::new(&row, 0)),
             accepted: &self.tokens[self.n_told..],
             generated: self.generated(),
             seed: self.chain.seed(),

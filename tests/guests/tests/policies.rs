@@ -186,7 +186,7 @@ fn a_constraint_follows_the_text() {
             let generated: Vec<u32> = text.bytes().map(u32::from).collect();
             let row = guests::logits(128, &generated);
             let row = host_sampling::RowView::new(&row, 0);
-            let input = PolicyInput { row: &row, accepted: &generated, generated: &generated, seed: 1 };
+            let input = PolicyInput { row: Some(&row), accepted: &generated, generated: &generated, seed: 1 };
             let mask = instance.step(&input).unwrap().allowed.unwrap();
             mask.iter().map(|id| id as u8 as char).collect()
         };
@@ -203,7 +203,7 @@ fn a_constraint_follows_the_text() {
         let generated: Vec<u32> = "{]".bytes().map(u32::from).collect();
         let row = guests::logits(128, &generated);
         let row = host_sampling::RowView::new(&row, 0);
-        let input = PolicyInput { row: &row, accepted: &generated, generated: &generated, seed: 1 };
+        let input = PolicyInput { row: Some(&row), accepted: &generated, generated: &generated, seed: 1 };
         assert_eq!(instance.step(&input).unwrap_err().report().code, "constraint.not-allowed");
     }
 }
@@ -287,7 +287,7 @@ fn rollback_and_fork_leave_no_trace() {
                 let row = guests::logits(n_vocab, &[1, 2, 3, token]);
                 let row = host_sampling::RowView::new(&row, 0);
                 let input =
-                    host_plugins::PolicyInput { row: &row, accepted: &[token], generated: &[], seed: 1 };
+                    host_plugins::PolicyInput { row: Some(&row), accepted: &[token], generated: &[], seed: 1 };
                 instance.step(&input).unwrap()
             };
             assert_eq!(next(&mut *instance, 2), plain(&[1, 2, 3, 2]), "{case}");

@@ -2,6 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
+use host_plugins::{Needs, PluginError, PluginName, PolicyInput, PolicyInstance, PolicyTraits};
+use host_sampling::Edits;
+
+use super::policies::{plugin, with_policy};
 use super::*;
 
 type Book = Arc<Mutex<Vec<u32>>>;

@@ -76,7 +76,7 @@ fn policy_of(sdk: &str, source: &str) -> LuaPolicy {
 fn step(source: &str) -> Result<Edits, PluginError> {
     let mut instance = policy(source).open("{}", Arc::new(Abc), &Grants::default())?;
     let row = Row([1.0, 3.0, 2.0]);
-    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0, 1], generated: &[], seed: 7 };
+    let input = PolicyInput { row: Some(&RowView::new(&row, 0)), accepted: &[0, 1], generated: &[], seed: 7 };
     instance.step(&input)
 }
 
@@ -201,7 +201,7 @@ fn a_script_of_the_first_contract_has_none_of_the_second() {
     let source = "function open() return { step = function(_, step) step:constrain(nil) end } end";
     let mut instance = policy_of("0.1", source).open("{}", Arc::new(Abc), &Grants::default()).unwrap();
     let row = Row([1.0, 3.0, 2.0]);
-    let input = PolicyInput { row: &RowView::new(&row, 0), accepted: &[0], generated: &[], seed: 7 };
+    let input = PolicyInput { row: Some(&RowView::new(&row, 0)), accepted: &[0], generated: &[], seed: 7 };
     assert_eq!(instance.step(&input).unwrap_err().report().code, "policy.not-in-contract");
 }
 

@@ -73,7 +73,7 @@ fn ended(needs: Needs) -> PolicyStep {
 fn begin(step: &mut PolicyStep, position: u64) {
     let row = RowView::new(&Row, 0);
     let generated = vec![0; position as usize];
-    step.begin(&PolicyInput { row: &row, accepted: &[1, 2], generated: &generated, seed: 3 });
+    step.begin(&PolicyInput { row: Some(&row), accepted: &[1, 2], generated: &generated, seed: 3 });
 }
 
 /// A step that has begun.

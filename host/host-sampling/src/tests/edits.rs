@@ -128,6 +128,25 @@ fn a_row_is_read_only_where_all_of_it_is_needed() {
     }
 }
 
+/// Token 1 is the most likely one of [`ROW`], token 3 the next.
+#[test]
+fn a_mask_that_allows_the_most_likely_token_has_nothing_read() {
+    let at_one = SamplingSettings { temperature: 1.0, ..SamplingSettings::GREEDY };
+    let cases = [
+        ("allowed", SamplingSettings::GREEDY, (1, 3), 1, 0),
+        ("excluded", SamplingSettings::GREEDY, (2, 6), 3, 1),
+        ("allowed, and all are weighed", SamplingSettings { min_p: 0.9, ..at_one.clone() }, (1, 3), 1, 1),
+        ("allowed, with the next in rank", SamplingSettings { top_k: 1, ..at_one }, (1, 4), 1, 1),
+    ];
+    for (name, settings, run, token, n_reads) in cases {
+        let counted = Counted(OneRow(&ROW), Cell::new(0));
+        let mut chain = Chain::new(&settings.into()).expect("in range");
+        let edits = Edits { allowed: Some(TokenMask::from_runs(6, [run])), ..Edits::none() };
+        let choice = chain.choose(&at(&counted, &[], 0), &edits).expect("finite logits");
+        assert_eq!((choice.token_id, counted.1.get()), (token, n_reads), "{name}");
+    }
+}
+
 #[test]
 fn log_probabilities_are_taken_after_the_penalties() {
     let settings = SamplingSettings {

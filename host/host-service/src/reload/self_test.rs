@@ -68,6 +68,6 @@ pub(crate) fn try_policy(
 ) -> Result<(), PluginError> {
     let mut instance = policy.open(params, Arc::clone(vocabulary), grants)?;
     let logits = Falling((0..vocabulary.n_vocab()).map(|id| -(id as f32) / 16.0).collect());
-    let input = PolicyInput { row: &RowView::new(&logits, 0), accepted: &[0], generated: &[], seed: 0 };
+    let input = PolicyInput { row: Some(&RowView::new(&logits, 0)), accepted: &[0], generated: &[], seed: 0 };
     instance.step(&input).map(drop)
 }
