@@ -369,6 +369,8 @@ namespace precise {
 inline float exp(float x) { return std::exp(x); }
 inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
 inline float tanh(float x) { return std::tanh(x); }
+inline float cos(float x) { return std::cos(x); }
+inline float sin(float x) { return std::sin(x); }
 } // namespace precise
 inline float max(float a, float b) { return std::fmax(a, b); }
 inline float min(float a, float b) { return std::fmin(a, b); }

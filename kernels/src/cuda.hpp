@@ -23,4 +23,6 @@ __device__ inline float simd_max(float value) {
 namespace metal { namespace precise {
 __device__ inline float exp(float x) { return expf(x); }
 __device__ inline float rsqrt(float x) { return 1.0f / sqrtf(x); }
+__device__ inline float cos(float x) { return cosf(x); }
+__device__ inline float sin(float x) { return sinf(x); }
 }}

@@ -2,6 +2,9 @@
 
 pub mod decode_attention;
 pub mod gated_delta;
+pub mod page_attention;
+pub mod rope_page;
+pub mod row_linear;
 pub mod swiglu;
 
 use crate::case::{Data, Dtype};

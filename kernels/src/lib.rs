@@ -14,7 +14,7 @@ mod kernels;
 mod numbers;
 
 pub use case::{Case, Data, Dtype, Launch, Template};
-pub use kernels::{decode_attention, gated_delta, swiglu};
+pub use kernels::{decode_attention, gated_delta, page_attention, rope_page, row_linear, swiglu};
 pub use numbers::{round_bf16, round_f16};
 
 /// One compiled body.
@@ -44,7 +44,19 @@ pub struct Kernel {
 }
 
 /// Every kernel.
-pub const ALL: [Kernel; 3] = [swiglu::KERNEL, decode_attention::KERNEL, gated_delta::KERNEL];
+pub const ALL: [Kernel; 11] = [
+    swiglu::KERNEL,
+    decode_attention::KERNEL,
+    gated_delta::KERNEL,
+    row_linear::NORM_LINEAR,
+    row_linear::NORM_LINEAR_AFFINE,
+    row_linear::LINEAR_ADD,
+    row_linear::LINEAR_ADD_AFFINE,
+    row_linear::NORM_SWIGLU,
+    row_linear::NORM_SWIGLU_AFFINE,
+    rope_page::KERNEL,
+    page_attention::KERNEL,
+];
 
 /// What stands before a body when CUDA compiles it.
 pub const CUDA_PRELUDE: &str = include_str!("cuda.hpp");

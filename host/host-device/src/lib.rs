@@ -68,6 +68,9 @@ pub struct CompileOptions {
     pub max_step_tokens: usize,
     /// Refuse to compile when the memory plan needs more.
     pub memory_bytes: Option<u64>,
+    /// The device's own kernels that are to be used, by name. What is not named is not used; what is named and
+    /// does not fit is refused.
+    pub kernels: Vec<String>,
 }
 
 /// One thing a device says of itself, for `doctor` and `explain`.

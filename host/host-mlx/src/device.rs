@@ -9,13 +9,14 @@ use host_graph::{Graph, SlotKind};
 use host_weights::{Catalogue, Checkpoint};
 use mlx_rs::Dtype;
 
+use crate::demand::{self, Choice};
 use crate::executable::{Facts, MlxExecutable};
 use crate::fault;
 use crate::kernel::{self, Proof};
 use crate::model::Model;
 use crate::program::{self, Program, Tables};
 use crate::weights::{self, activation_dtype, size_bytes};
-use crate::{Backend, DEVICE_ID};
+use crate::{Backend, DEVICE_ID, ops};
 
 /// MLX's default device on this machine.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +38,7 @@ impl MlxDevice {
         } else if asks(mlx_sys::mlx_cuda_is_available) && has_gpu() {
             Backend::Cuda
         } else {
+            ops::trace_only();
             Backend::Cpu
         };
         MlxDevice { backend }
@@ -79,8 +81,8 @@ impl Device for MlxDevice {
             Capability { name: "float", value: "mxfp4, mxfp8, nvfp4".to_owned() },
         ]);
         if self.backend != Backend::Cpu {
-            // Those that this device launches by itself where their predicates hold.
-            found.push(Capability { name: "kernel", value: kernels::gated_delta::KERNEL.name.to_owned() });
+            let kernels = demand::LAUNCHED.iter().map(|name| (*name).to_owned());
+            found.extend(kernels.map(|value| Capability { name: "kernel", value }));
         }
         found
     }
@@ -95,6 +97,7 @@ impl Device for MlxDevice {
         for name in graph.tensors() {
             catalogue.get(name).map_or(Ok(()), weights::check)?;
         }
+        demand::check(self.backend, graph, catalogue, options)?;
         let memory = plan(graph, catalogue, options);
         match options.memory_bytes {
             Some(limit) if memory.total_bytes() > limit => Err(DeviceError::Memory {
@@ -137,12 +140,12 @@ impl Device for MlxDevice {
             max_step_tokens: options.max_step_tokens,
             max_sequences: options.max_sequences,
         };
-        let model = Model::new(self.backend, program, tables, kv, options.context_tokens);
+        let model = Model::new(program, tables, Choice::of(options), kv, options.context_tokens);
         Ok(Box::new(MlxExecutable::new(model, facts)?))
     }
 }
 
-fn kv_dtype(kv: KvStorage) -> Dtype {
+pub(crate) fn kv_dtype(kv: KvStorage) -> Dtype {
     match kv {
         KvStorage::PlainF32 => Dtype::Float32,
         KvStorage::PlainF16 => Dtype::Float16,

@@ -218,7 +218,7 @@ fn list_axis(node_lead: usize, axis: usize) -> usize {
 }
 
 /// Operations that look at one token at a time.
-fn plain(node: &Node, inputs: &[Array], tables: &Tables, dtype: Dtype, n_rows: usize) -> Made {
+pub(crate) fn plain(node: &Node, inputs: &[Array], tables: &Tables, dtype: Dtype, n_rows: usize) -> Made {
     let shape = list_shape(&node.shape, n_rows);
     let lead = node.shape.lead().len();
     let last = shape.len().saturating_sub(1);
@@ -233,10 +233,7 @@ fn plain(node: &Node, inputs: &[Array], tables: &Tables, dtype: Dtype, n_rows: u
             product(tables.backend, &inputs[0], &tables.matrices[weight], bias.as_ref())
         }
         Op::RmsNorm { weight, eps, offset } => {
-            let weight = weight.as_ref().map(|name| {
-                let shifted = tables.shifted.get(&(name.clone(), offset.to_bits()));
-                shifted.cloned().unwrap_or_else(|| dense(tables, name))
-            });
+            let weight = weight.as_ref().map(|name| norm_weight(tables, name, *offset));
             match weight {
                 // Without a weight the offset stands beside an implied 1.
                 None if *offset != 0.0 => ops::scale(&ops::rms_norm(&inputs[0], None, *eps)?, 1.0 + offset),
@@ -302,7 +299,13 @@ fn plain(node: &Node, inputs: &[Array], tables: &Tables, dtype: Dtype, n_rows: u
     }
 }
 
-fn dense(tables: &Tables, name: &str) -> Array {
+/// A norm's weight with its offset.
+pub(crate) fn norm_weight(tables: &Tables, name: &str, offset: f32) -> Array {
+    let shifted = tables.shifted.get(&(name.to_owned(), offset.to_bits()));
+    shifted.cloned().unwrap_or_else(|| dense(tables, name))
+}
+
+pub(crate) fn dense(tables: &Tables, name: &str) -> Array {
     match &tables.weights[name] {
         Weight::Dense(array) => array.clone(),
         Weight::Packed(_) => unreachable!("the builder admits only plain numbers here"),
@@ -310,10 +313,10 @@ fn dense(tables: &Tables, name: &str) -> Array {
 }
 
 /// `x w^T + b`.
-fn product(backend: Backend, x: &Array, matrix: &Matrix, bias: Option<&Array>) -> Made {
+pub(crate) fn product(backend: Backend, x: &Array, matrix: &Matrix, bias: Option<&Array>) -> Made {
     match (matrix, bias) {
-        (Matrix::Dense(w), None) => ops::matmul(x, w),
-        (Matrix::Dense(w), Some(bias)) => ops::matmul_add(x, w, bias),
+        (Matrix::Dense(w), None) => ops::matmul(x, &w.turned),
+        (Matrix::Dense(w), Some(bias)) => ops::matmul_add(x, &w.turned, bias),
         (Matrix::Packed(w), None) => packed_product(backend, x, w),
         (Matrix::Packed(w), Some(bias)) => ops::add(&packed_product(backend, x, w)?, bias),
     }
@@ -364,7 +367,7 @@ fn embedding(ids: &Array, table: &Weight, dtype: Dtype) -> Made {
     }
 }
 
-fn unary(op: UnaryOp, x: &Array) -> Made {
+pub(crate) fn unary(op: UnaryOp, x: &Array) -> Made {
     let one = |f: ops::Unary| ops::unary(f, x);
     match op {
         UnaryOp::Silu => ops::mul(x, &one(sys::mlx_sigmoid)?),

@@ -1,7 +1,10 @@
 //! Launches kernels of our own through MLX: Metal's form on Apple's GPUs, CUDA's behind a prelude.
 #![expect(unsafe_code, reason = "calls MLX's C interface with live arrays, and runs bodies that were proven")]
 
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_int};
+use std::time::Instant;
 
 use kernels::{CUDA_PRELUDE, Case, Data, Kernel, Launch, Stage, Template};
 use mlx_rs::{Array, Dtype};
@@ -22,6 +25,9 @@ pub struct Proof {
     pub difference: Result<f64, String>,
     /// The largest that is allowed.
     pub tolerance: f64,
+    /// Microseconds of one call among many, the least of some rounds: the host's share is in it. Absent where MLX
+    /// refused.
+    pub micros: Option<f64>,
 }
 
 impl Proof {
@@ -39,14 +45,21 @@ pub(crate) fn prove_all(backend: Backend) -> Vec<Proof> {
             case: case.name.clone(),
             difference: difference(backend, kernel, case).map_err(|fault| fault.0),
             tolerance: case.tolerance,
+            micros: micros(backend, kernel, case).ok(),
         };
         (kernel.cases)().iter().map(prove).collect()
     };
     kernels::ALL.iter().flat_map(of_kernel).collect()
 }
 
-fn difference(backend: Backend, kernel: &Kernel, case: &Case) -> Result<f64, Fault> {
-    let mut known: Vec<(&str, Array)> = case.inputs.iter().map(|(name, data)| (*name, array(data))).collect();
+/// Launches all stages of a case over its inputs, lazily; gives what the last one makes.
+fn launched(
+    backend: Backend,
+    kernel: &Kernel,
+    case: &Case,
+    inputs: &[(&'static str, Array)],
+) -> Result<Vec<Array>, Fault> {
+    let mut known = inputs.to_vec();
     let mut last = Vec::new();
     for (stage, at) in kernel.stages.iter().zip(&case.launches) {
         let of_name = |name: &&str| known.iter().rev().find(|(known, _)| known == name).map(|(_, array)| array);
@@ -54,6 +67,31 @@ fn difference(backend: Backend, kernel: &Kernel, case: &Case) -> Result<f64, Fau
         last = launch(backend, stage, &inputs, at)?;
         known.extend(stage.outputs.iter().copied().zip(last.iter().cloned()));
     }
+    Ok(last)
+}
+
+fn arrays(case: &Case) -> Vec<(&'static str, Array)> {
+    case.inputs.iter().map(|(name, data)| (*name, array(data))).collect()
+}
+
+fn micros(backend: Backend, kernel: &Kernel, case: &Case) -> Result<f64, Fault> {
+    const ROUNDS: usize = 5;
+    const CALLS: usize = 64;
+    let inputs = arrays(case);
+    ops::eval(inputs.iter().map(|(_, array)| array))?;
+    let mut least = f64::INFINITY;
+    for _ in 0..ROUNDS {
+        let start = Instant::now();
+        let made = (0..CALLS).map(|_| launched(backend, kernel, case, &inputs));
+        let made = made.collect::<Result<Vec<_>, _>>()?;
+        ops::eval(made.iter().flatten())?;
+        least = least.min(start.elapsed().as_secs_f64() * 1e6 / CALLS as f64);
+    }
+    Ok(least)
+}
+
+fn difference(backend: Backend, kernel: &Kernel, case: &Case) -> Result<f64, Fault> {
+    let last = launched(backend, kernel, case, &arrays(case))?;
     let mut largest = 0.0_f64;
     for (found, expected) in last.iter().zip(&case.expected) {
         let unit = expected.iter().fold(1.0_f64, |top, x| top.max(f64::from(x.abs())));
@@ -109,8 +147,8 @@ fn c_string(text: &str) -> CString {
 
 /// Both forms have the same calls under different names.
 macro_rules! launch_with {
-    ($stage:expr, $inputs:expr, $at:expr, $kernel:expr, $config_new:ident, $config_free:ident, $output:ident,
-     $grid:ident, $group:ident, $dtype:ident, $int:ident, $apply:ident, $free:ident) => {{
+    ($inputs:expr, $at:expr, $kernel:expr, $config_new:ident, $config_free:ident, $output:ident,
+     $grid:ident, $group:ident, $dtype:ident, $int:ident, $apply:ident) => {{
         let config = sys::$config_new();
         let mut status: c_int = 0;
         for (shape, kind) in &$at.outputs {
@@ -134,19 +172,59 @@ macro_rules! launch_with {
         if status == 0 {
             status = sys::$apply(&mut outputs, $kernel, given.handle(), config, ops::stream());
         }
-        let mut arrays = Vec::with_capacity($stage.outputs.len());
-        for index in 0..$stage.outputs.len() {
-            if status == 0 {
-                let mut handle = sys::mlx_array_new();
-                status = sys::mlx_vector_array_get(&mut handle, outputs, index);
-                arrays.push(Array::from_ptr(handle));
-            }
-        }
+        let arrays = if status == 0 { ops::items(outputs) } else { Err(fault::last()) };
         sys::mlx_vector_array_free(outputs);
         sys::$config_free(config);
-        sys::$free($kernel);
-        if status == 0 { Ok(arrays) } else { Err(fault::last()) }
+        arrays
     }};
+}
+
+/// A kernel as MLX holds it; made once a thread and kept for its life.
+#[derive(Clone, Copy)]
+enum Made {
+    Metal(sys::mlx_fast_metal_kernel),
+    Cuda(sys::mlx_fast_cuda_kernel),
+}
+
+thread_local! {
+    /// By the name of their stage.
+    static MADE: RefCell<HashMap<&'static str, Made>> = RefCell::new(HashMap::new());
+}
+
+fn made(backend: Backend, stage: &Stage) -> Result<Made, Fault> {
+    if let Some(known) = MADE.with_borrow(|known| known.get(stage.name).copied()) {
+        return Ok(known);
+    }
+    let (given, gives) = (Names::new(stage.inputs), Names::new(stage.outputs));
+    let (name, body) = (c_string(stage.name), c_string(stage.body));
+    let prelude = c_string(CUDA_PRELUDE);
+    let (name_at, body_at) = (name.as_ptr(), body.as_ptr());
+    // SAFETY: all texts and lists are alive; MLX copies them.
+    let kernel = unsafe {
+        match backend {
+            Backend::Metal => Made::Metal(sys::mlx_fast_metal_kernel_new(
+                name_at,
+                given.0,
+                gives.0,
+                body_at,
+                c"".as_ptr(),
+                true,
+                false,
+            )),
+            Backend::Cuda => Made::Cuda(sys::mlx_fast_cuda_kernel_new(
+                name_at,
+                given.0,
+                gives.0,
+                body_at,
+                prelude.as_ptr(),
+                true,
+                0,
+            )),
+            Backend::Cpu => return Err(Fault("MLX's CPU build runs no kernels of ours".to_owned())),
+        }
+    };
+    MADE.with_borrow_mut(|known| known.insert(stage.name, kernel));
+    Ok(kernel)
 }
 
 /// Launches one stage lazily. Its inputs fit the launch: the kernel's predicate has been asked.
@@ -156,66 +234,36 @@ pub(crate) fn launch(
     inputs: &[&Array],
     at: &Launch,
 ) -> Result<Vec<Array>, Fault> {
-    let (given, made) = (Names::new(stage.inputs), Names::new(stage.outputs));
-    let (name, body) = (c_string(stage.name), c_string(stage.body));
     // SAFETY: all handles are alive; the body stays within its buffers for inputs of the launch's sizes, as the
     // emulator proves over the kernel's cases.
     unsafe {
-        match backend {
-            Backend::Metal => {
-                let kernel = sys::mlx_fast_metal_kernel_new(
-                    name.as_ptr(),
-                    given.0,
-                    made.0,
-                    body.as_ptr(),
-                    c"".as_ptr(),
-                    true,
-                    false,
-                );
-                launch_with!(
-                    stage,
-                    inputs,
-                    at,
-                    kernel,
-                    mlx_fast_metal_kernel_config_new,
-                    mlx_fast_metal_kernel_config_free,
-                    mlx_fast_metal_kernel_config_add_output_arg,
-                    mlx_fast_metal_kernel_config_set_grid,
-                    mlx_fast_metal_kernel_config_set_thread_group,
-                    mlx_fast_metal_kernel_config_add_template_arg_dtype,
-                    mlx_fast_metal_kernel_config_add_template_arg_int,
-                    mlx_fast_metal_kernel_apply,
-                    mlx_fast_metal_kernel_free
-                )
-            }
-            Backend::Cuda => {
-                let prelude = c_string(CUDA_PRELUDE);
-                let kernel = sys::mlx_fast_cuda_kernel_new(
-                    name.as_ptr(),
-                    given.0,
-                    made.0,
-                    body.as_ptr(),
-                    prelude.as_ptr(),
-                    true,
-                    0,
-                );
-                launch_with!(
-                    stage,
-                    inputs,
-                    at,
-                    kernel,
-                    mlx_fast_cuda_kernel_config_new,
-                    mlx_fast_cuda_kernel_config_free,
-                    mlx_fast_cuda_kernel_config_add_output_arg,
-                    mlx_fast_cuda_kernel_config_set_grid,
-                    mlx_fast_cuda_kernel_config_set_thread_group,
-                    mlx_fast_cuda_kernel_config_add_template_arg_dtype,
-                    mlx_fast_cuda_kernel_config_add_template_arg_int,
-                    mlx_fast_cuda_kernel_apply,
-                    mlx_fast_cuda_kernel_free
-                )
-            }
-            Backend::Cpu => Err(Fault("MLX's CPU build runs no kernels of ours".to_owned())),
+        match made(backend, stage)? {
+            Made::Metal(kernel) => launch_with!(
+                inputs,
+                at,
+                kernel,
+                mlx_fast_metal_kernel_config_new,
+                mlx_fast_metal_kernel_config_free,
+                mlx_fast_metal_kernel_config_add_output_arg,
+                mlx_fast_metal_kernel_config_set_grid,
+                mlx_fast_metal_kernel_config_set_thread_group,
+                mlx_fast_metal_kernel_config_add_template_arg_dtype,
+                mlx_fast_metal_kernel_config_add_template_arg_int,
+                mlx_fast_metal_kernel_apply
+            ),
+            Made::Cuda(kernel) => launch_with!(
+                inputs,
+                at,
+                kernel,
+                mlx_fast_cuda_kernel_config_new,
+                mlx_fast_cuda_kernel_config_free,
+                mlx_fast_cuda_kernel_config_add_output_arg,
+                mlx_fast_cuda_kernel_config_set_grid,
+                mlx_fast_cuda_kernel_config_set_thread_group,
+                mlx_fast_cuda_kernel_config_add_template_arg_dtype,
+                mlx_fast_cuda_kernel_config_add_template_arg_int,
+                mlx_fast_cuda_kernel_apply
+            ),
         }
     }
 }

@@ -66,7 +66,10 @@ macro_rules! modules {
     };
 }
 
-modules!(device, eval, executable, fault, kernel, model, ops, program, state, stateful, weights, worker);
+modules!(
+    demand, device, eval, executable, fault, kernel, model, ops, plan, program, replay, state, stateful,
+    weights, worker
+);
 
 #[cfg(any(feature = "mlx", all(target_os = "macos", target_arch = "aarch64")))]
 #[cfg(test)]

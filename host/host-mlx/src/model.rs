@@ -2,16 +2,18 @@
 //! and builds the next one ahead where the next tokens can be foreseen.
 
 use std::collections::{BTreeMap, HashMap};
+use std::rc::Rc;
 
 use host_graph::SlotKind;
 use mlx_rs::{Array, Dtype};
 use mlx_sys as sys;
 
-use crate::Backend;
+use crate::demand::Choice;
 use crate::eval;
 use crate::fault::Fault;
 use crate::ops;
 use crate::program::{Program, Tables};
+use crate::replay::{self, Model as Loaded, Replay};
 use crate::state::{Columns, Mark, SlotState};
 use crate::stateful::{Group, Part, Step};
 use crate::weights::shape_of;
@@ -41,9 +43,9 @@ pub(crate) struct Told {
 
 /// See the module.
 pub(crate) struct Model {
-    backend: Backend,
-    program: Program,
-    tables: Tables,
+    model: OneThread<Rc<Loaded>>,
+    /// Steps of one token a sequence, once one was asked for.
+    replay: OneThread<Option<Replay>>,
     /// Values that no token changes; filled by the first step.
     once: Option<HashMap<usize, Array>>,
     kv: Dtype,
@@ -60,16 +62,24 @@ pub(crate) struct Model {
     n_foreseen: usize,
 }
 
+/// A value that one thread makes use of: the worker's, from its first job on.
+struct OneThread<T>(T);
+
+#[expect(unsafe_code, reason = "says what the worker keeps to")]
+// SAFETY: a model is built on one thread, moved whole to its worker before the first step, and stays there until it
+// is dropped there; no other reference to its parts exists outside of it.
+unsafe impl<T> Send for OneThread<T> {}
+
 /// In place of the largest entry's index where an entry is no number. No vocabulary is that large.
 const NOT_A_NUMBER: u32 = u32::MAX;
 
 /// The logits of a step, perhaps still being computed.
 #[derive(Clone)]
-struct Logits {
+pub(crate) struct Logits {
     /// `[rows, V]` in the activation dtype.
-    rows: Array,
+    pub(crate) rows: Array,
     /// uint32 `[rows]`: the index of the largest, [`NOT_A_NUMBER`] for a row with a NaN.
-    largest: Array,
+    pub(crate) largest: Array,
 }
 
 /// A step that runs before anybody asked for it.
@@ -88,16 +98,15 @@ enum SlotMark {
 
 impl Model {
     pub(crate) fn new(
-        backend: Backend,
         program: Program,
         tables: Tables,
+        kernels: Choice,
         kv: Dtype,
         context_tokens: usize,
     ) -> Self {
         Model {
-            backend,
-            program,
-            tables,
+            model: OneThread(Rc::new(Loaded { program, tables, kernels })),
+            replay: OneThread(None),
             once: None,
             kv,
             context_tokens,
@@ -136,6 +145,11 @@ impl Model {
         if let Some(slots) = empty {
             (group.offset, group.slots) = (0, slots);
             return Ok(true);
+        }
+        for slot in &mut group.slots {
+            if let SlotState::Columns(columns) = slot {
+                columns.settle()?;
+            }
         }
         let from = group.offset;
         let can_trim = |slot: &SlotState| match slot {
@@ -221,8 +235,7 @@ impl Model {
             SlotState::Moving(state) => SlotMark::Moving(state.clone()),
         };
         let marks = group.slots.iter().map(mark).collect();
-        let ids = ops::cast(&logits.largest, Dtype::Int32)?;
-        let begun = self.build(&[(group_id, 1)], ids, None)?;
+        let begun = self.build(&[(group_id, 1)], logits.largest.clone(), None)?;
         let ahead = Ahead { sequences: sequences.to_vec(), logits: begun, group: group_id, marks };
         self.ahead = Some(ahead);
         Ok(())
@@ -263,24 +276,33 @@ impl Model {
             order.push(index);
         }
         let (tokens, wanted) = flat(runs, &order);
-        let ids = ops::from_ints(&tokens, &[tokens.len() as i32]);
+        let ids = ops::from_ids(&tokens, &[tokens.len() as i32]);
         let is_none_wanted = wanted.is_empty();
         let is_all = wanted.iter().copied().eq(0..tokens.len());
         let logits = self.build(&parts, ids, (!is_all).then_some(wanted))?;
         Ok((!is_none_wanted).then_some(logits))
     }
 
-    /// Builds one step of some groups and begins it. The groups' states move on.
+    /// Builds one step of some groups over uint32 ids and begins it. The groups' states move on.
     fn build(
         &mut self,
         parts: &[(u32, usize)],
         ids: Array,
         wanted: Option<Vec<usize>>,
     ) -> Result<Logits, Fault> {
+        let model = self.model.0.clone();
         let once = match self.once.take() {
             Some(once) => once,
-            None => eval::run_once(&self.program, &self.tables)?,
+            None => eval::run_once(&model.program, &model.tables)?,
         };
+        let replays = model.program.plan.is_ok() && model.kernels.replays(model.tables.backend);
+        if let ([(id, 1)], None, true) = (parts, &wanted, replays) {
+            if self.replay.0.is_none() {
+                self.replay.0 = Some(Replay::new(model, once.clone())?);
+            }
+            self.once = Some(once);
+            return self.build_replayed(*id, &ids);
+        }
         let mut taken: Vec<(u32, Group, usize)> = Vec::with_capacity(parts.len());
         for (id, len) in parts {
             let group = self.groups.remove(id).expect("groups of a step are there");
@@ -296,15 +318,15 @@ impl Model {
         }
         let mut step = Step {
             parts: views,
-            slots: &self.program.slots,
-            backend: self.backend,
-            dtype: self.program.dtype,
+            slots: &model.program.slots,
+            backend: model.tables.backend,
+            dtype: model.program.dtype,
             kv: self.kv,
-            ids,
+            ids: ops::cast(&ids, Dtype::Int32)?,
             wanted,
             position_array: None,
         };
-        let built = eval::run(&self.program, &self.tables, &once, &mut step).and_then(logits_of);
+        let built = eval::run(&model.program, &model.tables, &once, &mut step).and_then(Logits::of);
         drop(step);
         self.once = Some(once);
         for (id, mut group, len) in taken {
@@ -332,6 +354,34 @@ impl Model {
         Ok(logits)
     }
 
+    /// Replays one step of a group in which each row has one token, and begins it.
+    fn build_replayed(&mut self, id: u32, ids: &Array) -> Result<Logits, Fault> {
+        let replay = self.replay.0.as_ref().expect("made by the caller");
+        let group = self.groups.get_mut(&id).expect("groups of a step are there");
+        let rows = group.pads.len() as i32;
+        let mut held = Vec::with_capacity(group.slots.len());
+        for (slot, state) in self.model.0.program.slots.iter().zip(&mut group.slots) {
+            let (SlotKind::Kv { heads, dim_k, .. }, SlotState::Columns(columns)) = (&slot.kind, state) else {
+                return Err(Fault("a replayed step has columns in each slot".to_owned()));
+            };
+            let shape = [rows, *heads as i32, 0, *dim_k as i32];
+            held.push(columns.open_page(group.offset, shape, self.kv)?);
+        }
+        let (first, filled, capacity) =
+            held.first().map_or((group.offset, 0, 0), |held| (held.first, held.filled, held.capacity()));
+        let place = replay::place(first, filled, capacity, &group.pads);
+        let (logits, pages) = replay.step(ids, &place, &held.iter().collect::<Vec<_>>())?;
+        drop(held);
+        ops::async_eval([&logits.rows, &logits.largest].into_iter().chain(pages.iter().flatten()))?;
+        for (state, page) in group.slots.iter_mut().zip(pages) {
+            if let SlotState::Columns(columns) = state {
+                columns.turn_page(page);
+            }
+        }
+        group.offset += 1;
+        Ok(logits)
+    }
+
     fn empty_slots(&self) -> Result<Vec<SlotState>, Fault> {
         let empty = |kind: &SlotKind| {
             let zeros = |dims: &[usize], dtype| {
@@ -344,11 +394,11 @@ impl Model {
                 SlotKind::Kv { window, .. } => Ok(SlotState::Columns(Columns::new(*window))),
                 SlotKind::IndexKeys { .. } => Ok(SlotState::Columns(Columns::new(None))),
                 SlotKind::KvShared { .. } => Ok(SlotState::Shared),
-                SlotKind::Conv { channels, kernel } => zeros(&[*kernel - 1, *channels], self.program.dtype),
+                SlotKind::Conv { channels, kernel } => zeros(&[*kernel - 1, *channels], self.model.0.program.dtype),
                 SlotKind::Recurrent { shape } => zeros(shape, Dtype::Float32),
             }
         };
-        self.program.slots.iter().map(|slot| empty(&slot.kind)).collect()
+        self.model.0.program.slots.iter().map(|slot| empty(&slot.kind)).collect()
     }
 
     fn alone(&mut self, sequence: u32, group: Group) -> u32 {
@@ -459,12 +509,12 @@ fn arrays_of(group: &Group) -> Vec<&Array> {
 }
 
 /// The tokens of the runs in the order of their parts, and which of them need logits, in the runs' own order.
-fn flat(runs: &[Run], order: &[usize]) -> (Vec<i32>, Vec<usize>) {
+fn flat(runs: &[Run], order: &[usize]) -> (Vec<u32>, Vec<usize>) {
     let mut firsts = vec![0; runs.len()];
     let mut tokens = Vec::new();
     for index in order {
         firsts[*index] = tokens.len();
-        tokens.extend(runs[*index].tokens.iter().map(|token| *token as i32));
+        tokens.extend(&runs[*index].tokens);
     }
     let wanted = runs.iter().zip(firsts).flat_map(|(run, first)| {
         let len = run.tokens.len();
@@ -478,10 +528,13 @@ fn flat(runs: &[Run], order: &[usize]) -> (Vec<i32>, Vec<usize>) {
     (tokens, wanted)
 }
 
-fn logits_of(rows: Array) -> Result<Logits, Fault> {
-    let largest = ops::argmax(&rows)?;
-    let top = ops::reduce(sys::mlx_max_axis, &rows, 1, false)?;
-    let is_number = ops::binary(sys::mlx_equal, &top, &top)?;
-    let largest = ops::choose(&is_number, &largest, &ops::from_ids(&[NOT_A_NUMBER], &[1]))?;
-    Ok(Logits { rows, largest })
+impl Logits {
+    /// Logits with the index of the largest of each row.
+    pub(crate) fn of(rows: Array) -> Result<Self, Fault> {
+        let largest = ops::argmax(&rows)?;
+        let top = ops::reduce(sys::mlx_max_axis, &rows, 1, false)?;
+        let is_number = ops::binary(sys::mlx_equal, &top, &top)?;
+        let largest = ops::choose(&is_number, &largest, &ops::from_ids(&[NOT_A_NUMBER], &[1]))?;
+        Ok(Logits { rows, largest })
+    }
 }

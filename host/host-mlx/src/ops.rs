@@ -9,6 +9,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
+use std::rc::Rc;
 
 use mlx_rs::{Array, Dtype};
 use mlx_sys::{mlx_array, mlx_dtype, mlx_optional_dtype, mlx_optional_float, mlx_optional_int, mlx_stream};
@@ -230,68 +231,129 @@ pub(crate) fn choose(condition: &Array, a: &Array, b: &Array) -> Made {
 /// A function of arrays whose elementwise operations run as one kernel.
 pub(crate) type Formula = fn(&[Array]) -> Made;
 
-thread_local! {
-    /// By the formula's address; kept for the thread's life, as MLX keeps what it compiled.
-    static COMPILED: RefCell<HashMap<usize, mlx_sys::mlx_closure>> = RefCell::new(HashMap::new());
+/// What [`Compiled`] traces.
+pub(crate) type Traced = dyn Fn(&[Array]) -> Result<Vec<Array>, Fault>;
+
+/// A function that MLX's compiler traces when it meets new shapes, and replays otherwise.
+///
+/// MLX keeps its traces by thread: it is made, called and dropped on one.
+pub(crate) struct Compiled {
+    closure: mlx_sys::mlx_closure,
+    /// What the function itself reported in the last tracing; owned by the closure's payload.
+    said: Rc<RefCell<Option<Fault>>>,
 }
 
-/// Traces a formula for MLX's compiler: gives its result, or tells by a status that there is none.
+/// The closure's payload.
+struct Payload {
+    traced: Box<Traced>,
+    said: Rc<RefCell<Option<Fault>>>,
+}
+
+impl Compiled {
+    /// `is_shapeless`: one trace serves all shapes, which only elementwise functions allow.
+    pub(crate) fn new(traced: Box<Traced>, is_shapeless: bool) -> Result<Self, Fault> {
+        fault::catch();
+        let said = Rc::new(RefCell::new(None));
+        let payload = Box::into_raw(Box::new(Payload { traced, said: said.clone() }));
+        // SAFETY: the payload lives until the last copy of the closure frees it by `forget`.
+        unsafe {
+            let plain = mlx_sys::mlx_closure_new_func_payload(Some(trace), payload.cast(), Some(forget));
+            let mut closure = mlx_sys::mlx_closure_new();
+            let status = mlx_sys::mlx_compile(&mut closure, plain, is_shapeless);
+            mlx_sys::mlx_closure_free(plain);
+            if status == 0 { Ok(Compiled { closure, said }) } else { Err(fault::last()) }
+        }
+    }
+
+    /// Lazily applies it.
+    pub(crate) fn call(&self, inputs: &[&Array]) -> Result<Vec<Array>, Fault> {
+        let list = List::new(inputs.iter().copied());
+        // SAFETY: all handles are alive; what is read from the result holds its own references.
+        unsafe {
+            let mut outputs = mlx_sys::mlx_vector_array_new();
+            let status = mlx_sys::mlx_closure_apply(&mut outputs, self.closure, list.0);
+            let arrays = if status == 0 { items(outputs) } else { Err(fault::last()) };
+            mlx_sys::mlx_vector_array_free(outputs);
+            arrays.map_err(|of_mlx| self.said.take().unwrap_or(of_mlx))
+        }
+    }
+}
+
+impl Drop for Compiled {
+    fn drop(&mut self) {
+        // SAFETY: made by `new`, freed once.
+        unsafe { mlx_sys::mlx_closure_free(self.closure) };
+    }
+}
+
+/// The arrays of a list.
+///
+/// # Safety
+/// The list is alive.
+pub(crate) unsafe fn items(list: mlx_sys::mlx_vector_array) -> Result<Vec<Array>, Fault> {
+    // SAFETY: as the caller promises; each array read holds its own reference.
+    unsafe {
+        let get = |index| {
+            let mut handle = mlx_sys::mlx_array_new();
+            let status = mlx_sys::mlx_vector_array_get(&mut handle, list, index);
+            let array = Array::from_ptr(handle);
+            if status == 0 { Ok(array) } else { Err(fault::last()) }
+        };
+        (0..mlx_sys::mlx_vector_array_size(list)).map(get).collect()
+    }
+}
+
+/// Traces a function for MLX's compiler: gives its results, or tells by a status that there are none.
 unsafe extern "C" fn trace(
     out: *mut mlx_sys::mlx_vector_array,
     inputs: mlx_sys::mlx_vector_array,
-    formula: *mut c_void,
+    payload: *mut c_void,
 ) -> c_int {
-    // SAFETY: the payload is the address of a `Formula`, given by `compiled`; the list is alive during the call,
-    // and what is read from it holds its own references.
+    // SAFETY: the payload was made by `Compiled::new` and lives as long as the closure; the list is alive.
     unsafe {
-        let formula = std::mem::transmute::<*mut c_void, Formula>(formula);
-        let mut arrays = Vec::new();
-        for index in 0..mlx_sys::mlx_vector_array_size(inputs) {
-            let mut handle = mlx_sys::mlx_array_new();
-            let status = mlx_sys::mlx_vector_array_get(&mut handle, inputs, index);
-            arrays.push(Array::from_ptr(handle));
-            if status != 0 {
-                return status;
+        let payload = &*payload.cast::<Payload>();
+        let traced = items(inputs).and_then(|arrays| (payload.traced)(&arrays));
+        match traced {
+            Ok(results) => mlx_sys::mlx_vector_array_set(out, List::new(&results).0),
+            Err(fault) => {
+                payload.said.replace(Some(fault));
+                1
             }
         }
-        match formula(&arrays) {
-            Ok(result) => mlx_sys::mlx_vector_array_set_value(out, result.as_ptr()),
-            Err(_) => 1,
-        }
     }
+}
+
+unsafe extern "C" fn forget(payload: *mut c_void) {
+    // SAFETY: made by `Compiled::new` from a box; MLX calls this once, with the last copy of the closure.
+    drop(unsafe { Box::from_raw(payload.cast::<Payload>()) });
+}
+
+thread_local! {
+    /// By the formula's address; kept for the thread's life, as MLX keeps what it compiled.
+    static COMPILED: RefCell<HashMap<usize, Rc<Compiled>>> = RefCell::new(HashMap::new());
 }
 
 /// Runs a formula as one kernel; it is compiled when first met.
 ///
 /// MLX's CPU build would need a C++ compiler for this at run time: there, call the formula itself.
 pub(crate) fn compiled(formula: Formula, inputs: &[&Array]) -> Made {
-    let list = List::new(inputs.iter().copied());
     let key = formula as usize;
-    let known = COMPILED.with_borrow(|known| known.get(&key).copied());
-    // SAFETY: all handles are made here or kept by the table; the formula is a function and lives for ever.
-    unsafe {
-        let closure = match known {
-            Some(closure) => closure,
-            None => {
-                let traced = mlx_sys::mlx_closure_new_func_payload(Some(trace), formula as *mut c_void, None);
-                let mut closure = mlx_sys::mlx_closure_new();
-                let status = mlx_sys::mlx_compile(&mut closure, traced, true);
-                mlx_sys::mlx_closure_free(traced);
-                if status != 0 {
-                    return Err(fault::last());
-                }
-                COMPILED.with_borrow_mut(|known| known.insert(key, closure));
-                closure
-            }
-        };
-        let mut outputs = mlx_sys::mlx_vector_array_new();
-        let mut handle = mlx_sys::mlx_array_new();
-        let status = mlx_sys::mlx_closure_apply(&mut outputs, closure, list.0);
-        let status = if status == 0 { mlx_sys::mlx_vector_array_get(&mut handle, outputs, 0) } else { status };
-        mlx_sys::mlx_vector_array_free(outputs);
-        let array = Array::from_ptr(handle);
-        if status == 0 { Ok(array) } else { Err(fault::last()) }
-    }
+    let known = COMPILED.with_borrow(|known| known.get(&key).cloned());
+    let known = match known {
+        Some(known) => known,
+        None => {
+            let made = Compiled::new(Box::new(move |x| Ok(vec![formula(x)?])), true)?;
+            COMPILED.with_borrow_mut(|known| known.entry(key).or_insert(Rc::new(made)).clone())
+        }
+    };
+    known.call(inputs)?.pop().ok_or_else(|| Fault("a formula gave no array".to_owned()))
+}
+
+/// Has MLX's compiler replay what it traced without making kernels of it, which its CPU build would need a C++
+/// compiler for at run time.
+pub(crate) fn trace_only() {
+    // SAFETY: sets one number.
+    unsafe { mlx_sys::mlx_set_compile_mode(mlx_sys::mlx_compile_mode__MLX_COMPILE_MODE_NO_FUSE) };
 }
 
 // ---- shapes

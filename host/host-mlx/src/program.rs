@@ -1,7 +1,7 @@
 //! A graph made ready to run: the order of its nodes, which of them are computed once, which only for the
 //! positions whose logits are wanted, and which products share one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use host_device::DeviceError;
 use host_graph::{BinaryOp, Dim, Graph, Node, Op, RopeSpec, Section, Slot, SlotKind, UnaryOp, Value};
@@ -9,7 +9,8 @@ use mlx_rs::{Array, Dtype};
 
 use crate::fault::Fault;
 use crate::ops;
-use crate::weights::{Matrix, Weight, joined};
+use crate::plan::{self, Plan};
+use crate::weights::{Kind, Matrix, Weight, joined};
 use crate::{Backend, DEVICE_ID};
 
 /// The nodes of a graph or of a scan's body, with what is known about them before the first step.
@@ -27,8 +28,13 @@ pub(crate) struct Program {
     pub(crate) fused: HashMap<usize, Fused>,
     /// Activations that only a product of elements uses, with that product: it computes both.
     pub(crate) gates: HashMap<usize, usize>,
+    /// How a step of one token a sequence is replayed, or why it cannot be.
+    pub(crate) plan: Result<Plan, &'static str>,
     pub(crate) dtype: Dtype,
 }
+
+/// Products of one input by their first member: all members, in order.
+pub(crate) type Groups = BTreeMap<usize, Vec<usize>>;
 
 /// Several products of one input.
 pub(crate) struct Fused {
@@ -84,13 +90,18 @@ impl Program {
             n_uses: uses(&nodes, &[graph.output()]),
             fused: HashMap::new(),
             gates: HashMap::new(),
+            plan: Err("it was not planned yet"),
             slots: graph.slots().to_vec(),
             output: graph.output(),
             nodes,
             dtype,
         };
         program.make_tables(tables)?;
-        program.fuse(tables)?;
+        let groups = groups(&program.nodes, &program.order, &program.is_head, |name| {
+            tables.weights.get(name).map(Weight::kind)
+        });
+        program.fuse(&groups, tables)?;
+        program.plan = plan::plan(&program.nodes, &program.slots, &program.order, &program.n_uses, &groups);
         for node in program.all_nodes() {
             let Op::Linear { weight: name, .. } = &node.op else { continue };
             if let Some(weight) = tables.weights.get(name) {
@@ -150,33 +161,16 @@ impl Program {
         gates
     }
 
-    /// Joins products of one input whose matrices nothing else uses.
-    fn fuse(&mut self, tables: &mut Tables) -> Result<(), DeviceError> {
-        let mut n_users: HashMap<&str, usize> = HashMap::new();
-        for name in self.nodes.iter().flat_map(|node| node.op.tensors()) {
-            *n_users.entry(name).or_default() += 1;
-        }
-        let mut by_input: HashMap<(u32, bool, bool), Vec<usize>> = HashMap::new();
-        for index in &self.order {
-            let node = &self.nodes[*index];
-            let Op::Linear { weight, bias } = &node.op else { continue };
-            let is_alone = n_users[weight.as_str()] == 1;
-            if is_alone && !node.shape.lead().is_empty() {
-                let key = (node.inputs[0].0, bias.is_some(), self.is_head[*index]);
-                by_input.entry(key).or_default().push(*index);
-            }
-        }
-        let mut groups: Vec<Vec<usize>> = by_input.into_values().filter(|group| group.len() > 1).collect();
-        groups.sort();
-        for group in groups {
-            if let Some(fused) = self.join(&group, tables)? {
-                self.fused.insert(group[0], fused);
-            }
+    /// Joins the products of each group.
+    fn fuse(&mut self, groups: &Groups, tables: &mut Tables) -> Result<(), DeviceError> {
+        for (first, members) in groups {
+            let fused = self.join(members, tables)?;
+            self.fused.insert(*first, fused);
         }
         Ok(())
     }
 
-    fn join(&self, group: &[usize], tables: &mut Tables) -> Result<Option<Fused>, DeviceError> {
+    fn join(&self, group: &[usize], tables: &mut Tables) -> Result<Fused, DeviceError> {
         let names: Vec<(&str, Option<&str>)> = group
             .iter()
             .filter_map(|index| match &self.nodes[*index].op {
@@ -184,13 +178,11 @@ impl Program {
                 _ => None,
             })
             .collect();
-        let weights: Option<Vec<&Weight>> = names.iter().map(|(name, _)| tables.weights.get(*name)).collect();
-        let Some(weight) = weights.map(|weights| joined(&weights)).transpose()?.flatten() else {
-            return Ok(None);
-        };
+        let weights: Vec<&Weight> = names.iter().map(|(name, _)| &tables.weights[*name]).collect();
+        let weight = joined(&weights)?;
         let biases: Option<Vec<&Weight>> =
             names.iter().map(|(_, bias)| bias.and_then(|name| tables.weights.get(name))).collect();
-        let bias = match biases.map(|biases| joined(&biases)).transpose()?.flatten() {
+        let bias = match biases.map(|biases| joined(&biases)).transpose()? {
             Some(Weight::Dense(bias)) => Some(bias),
             _ => None,
         };
@@ -199,8 +191,41 @@ impl Program {
         }
         let width = |index: &usize| self.nodes[*index].shape.last().unwrap_or(1);
         let members = group.iter().map(|index| (*index, width(index))).collect();
-        Ok(Some(Fused { members, matrix: Matrix::of(&weight)?, bias }))
+        Ok(Fused { members, matrix: Matrix::of(&weight)?, bias })
     }
+}
+
+/// Products of one input whose matrices are stored alike and nothing else uses.
+pub(crate) fn groups(
+    nodes: &[Node],
+    order: &[usize],
+    is_head: &[bool],
+    kind_of: impl Fn(&str) -> Option<Kind>,
+) -> Groups {
+    let mut n_users: HashMap<&str, usize> = HashMap::new();
+    for name in nodes.iter().flat_map(|node| node.op.tensors()) {
+        *n_users.entry(name).or_default() += 1;
+    }
+    let mut by_input: HashMap<(u32, bool, bool), Vec<usize>> = HashMap::new();
+    for index in order {
+        let node = &nodes[*index];
+        let Op::Linear { weight, bias } = &node.op else { continue };
+        let is_alone = n_users[weight.as_str()] == 1;
+        if is_alone && !node.shape.lead().is_empty() {
+            let key = (node.inputs[0].0, bias.is_some(), is_head[*index]);
+            by_input.entry(key).or_default().push(*index);
+        }
+    }
+    let kind = |index: &usize| match &nodes[*index].op {
+        Op::Linear { weight, .. } => kind_of(weight),
+        _ => None,
+    };
+    let are_alike = |members: &Vec<usize>| {
+        let first = kind(&members[0]);
+        first.is_some() && members.iter().all(|member| kind(member) == first)
+    };
+    let groups = by_input.into_values().filter(|members| members.len() > 1 && are_alike(members));
+    groups.map(|members| (members[0], members)).collect()
 }
 
 /// Positions a radian, one a pair, as MLX's rotation takes them.
@@ -210,7 +235,7 @@ fn periods(spec: &RopeSpec) -> Result<Array, Fault> {
 }
 
 /// The nodes' own order, but each reader of another slot behind the one that fills it.
-fn order(nodes: &[Node], slots: &[Slot]) -> Result<Vec<usize>, DeviceError> {
+pub(crate) fn order(nodes: &[Node], slots: &[Slot]) -> Result<Vec<usize>, DeviceError> {
     let filler: HashMap<u32, usize> =
         nodes.iter().enumerate().filter_map(|(i, node)| node.op.slot().map(|slot| (slot.0, i))).collect();
     let waits_for = |index: usize| {
@@ -245,7 +270,7 @@ fn order(nodes: &[Node], slots: &[Slot]) -> Result<Vec<usize>, DeviceError> {
 }
 
 /// Nodes of the head that nothing outside of it uses and that look at one token at a time.
-fn head(nodes: &[Node], output: Value) -> Vec<bool> {
+pub(crate) fn head(nodes: &[Node], output: Value) -> Vec<bool> {
     let mut is_head = vec![true; nodes.len()];
     let mut is_used = vec![false; nodes.len()];
     is_used[output.0 as usize] = true;
@@ -262,7 +287,7 @@ fn head(nodes: &[Node], output: Value) -> Vec<bool> {
     is_head
 }
 
-fn uses(nodes: &[Node], results: &[Value]) -> Vec<usize> {
+pub(crate) fn uses(nodes: &[Node], results: &[Value]) -> Vec<usize> {
     let mut n_uses = vec![0; nodes.len()];
     for value in nodes.iter().flat_map(|node| &node.inputs).chain(results) {
         n_uses[value.0 as usize] += 1;

@@ -11,6 +11,8 @@ use crate::ops;
 
 /// Columns by which a cache grows.
 const STEP: usize = 256;
+/// Columns of a page: a replayed step gives its page anew, and a full one goes into the cache.
+pub(crate) const PAGE: usize = 16;
 
 /// What one slot keeps.
 #[derive(Clone, Debug)]
@@ -32,6 +34,39 @@ pub(crate) struct Columns {
     window: Option<usize>,
     /// Where a turning cache writes next.
     idx: usize,
+    /// The newest columns, while steps are replayed.
+    page: Option<Page>,
+}
+
+/// Columns that are not in the cache yet.
+#[derive(Clone, Debug)]
+struct Page {
+    /// Keys and values `[rows, H, PAGE, D]`.
+    arrays: [Array; 2],
+    /// Columns in the cache: the page's come behind them.
+    first: usize,
+    /// How many of its columns are used.
+    filled: usize,
+}
+
+/// What a replayed step reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Paged {
+    /// Keys and values `[rows, H, capacity, D]`.
+    pub(crate) cache: [Array; 2],
+    /// Their page `[rows, H, PAGE, D]`.
+    pub(crate) page: [Array; 2],
+    /// Columns in the cache.
+    pub(crate) first: usize,
+    /// Columns in the page.
+    pub(crate) filled: usize,
+}
+
+impl Paged {
+    /// Columns that the cache has room for.
+    pub(crate) fn capacity(&self) -> usize {
+        self.cache[0].shape()[2] as usize
+    }
 }
 
 /// What a step reads, and which positions stand in its columns.
@@ -77,7 +112,7 @@ impl Place {
 
 impl Columns {
     pub(crate) fn new(window: Option<usize>) -> Self {
-        Columns { arrays: Vec::new(), window, idx: 0 }
+        Columns { arrays: Vec::new(), window, idx: 0, page: None }
     }
 
     fn len(&self) -> usize {
@@ -90,11 +125,64 @@ impl Columns {
     pub(crate) fn append(&mut self, offset: usize, new: &[Array], dtype: Dtype) -> Result<Fetched, Fault> {
         let new: Vec<Array> = new.iter().map(|part| ops::cast(part, dtype)).collect::<Result<_, _>>()?;
         let n_new = new[0].shape()[2] as usize;
+        self.settle()?;
         match self.window {
             None => self.append_plain(offset, &new, n_new),
             Some(window) if n_new == 1 => self.append_in_place(offset, &new, window),
             Some(window) => self.append_in_order(offset, &new, n_new, window),
         }
+    }
+
+    /// Opens a page behind `offset` columns of a plain cache, `shape` being `[rows, H, _, D]`, and gives what a
+    /// replayed step reads. A page that is full goes into the cache first.
+    pub(crate) fn open_page(&mut self, offset: usize, shape: [i32; 4], dtype: Dtype) -> Result<Paged, Fault> {
+        if self.page.as_ref().is_some_and(|page| page.filled == PAGE) {
+            self.write_page()?;
+        }
+        if self.page.is_none() {
+            let [rows, heads, _, width] = shape;
+            let empty = ops::zeros(&[rows, heads, PAGE as i32, width], dtype)?;
+            self.page = Some(Page { arrays: [empty.clone(), empty], first: offset, filled: 0 });
+        }
+        let page = self.page.clone().expect("opened just now");
+        let behind = page.first + PAGE;
+        if behind > self.len() {
+            // Whole steps, so that caches of all lengths share few capacities: each is traced once.
+            let more = behind.next_multiple_of(STEP) - page.first;
+            let patterns = page.arrays.clone();
+            self.each(&patterns, |old, pattern| grown(old, pattern, page.first, more))?;
+        }
+        let [k, v] = &self.arrays[..] else { return Err(Fault("a page needs keys and values".to_owned())) };
+        let cache = [k.clone(), v.clone()];
+        Ok(Paged { cache, page: page.arrays, first: page.first, filled: page.filled })
+    }
+
+    /// Takes the page that a replayed step gave, with one column more.
+    pub(crate) fn turn_page(&mut self, arrays: [Array; 2]) {
+        if let Some(page) = &mut self.page {
+            page.arrays = arrays;
+            page.filled += 1;
+            self.idx = page.first + page.filled;
+        }
+    }
+
+    /// Writes what the page holds into the cache; the page goes on behind it.
+    fn write_page(&mut self) -> Result<(), Fault> {
+        let Some(page) = self.page.take() else { return Ok(()) };
+        if page.filled > 0 {
+            let used = page.arrays.iter().map(|array| ops::slice(array, 2, 0, page.filled));
+            let used = used.collect::<Result<Vec<_>, _>>()?;
+            self.each(&used, |old, new| write(old, new, page.first))?;
+        }
+        self.page = Some(Page { first: page.first + page.filled, filled: 0, arrays: page.arrays });
+        Ok(())
+    }
+
+    /// Writes what a page holds into the cache and closes it.
+    pub(crate) fn settle(&mut self) -> Result<(), Fault> {
+        self.write_page()?;
+        self.page = None;
+        Ok(())
     }
 
     fn append_plain(&mut self, offset: usize, new: &[Array], n_new: usize) -> Result<Fetched, Fault> {
@@ -192,6 +280,7 @@ impl Columns {
     /// left behind.
     pub(crate) fn row(&self, row: usize, pad: usize, offset: usize) -> Result<Columns, Fault> {
         let mut alone = self.clone();
+        alone.settle()?;
         alone.straighten_all(offset)?;
         let len = alone.len();
         let kept = (offset - pad).min(len).min(self.window.unwrap_or(usize::MAX));
@@ -233,10 +322,10 @@ impl Columns {
             let padded = padded.collect::<Result<Vec<_>, _>>()?;
             arrays.push(ops::concat(&padded.iter().collect::<Vec<_>>(), 0)?);
         }
-        Ok(Columns { arrays, window, idx: n_columns })
+        Ok(Columns { arrays, window, idx: n_columns, page: None })
     }
 
-    /// Forgets all but the first `offset` tokens, of `from`; whether it could.
+    /// Forgets all but the first `offset` tokens, of `from`; whether it could. No page is open.
     pub(crate) fn trim(&mut self, from: usize, offset: usize) -> bool {
         match self.window {
             None => self.idx = offset,
@@ -254,11 +343,18 @@ impl Columns {
     /// What brings it back to where it is after one token more: arrays only where the next append drops some.
     pub(crate) fn mark(&self) -> Mark {
         let drops = self.window.is_some_and(|window| self.len() > window);
-        Mark { idx: self.idx, arrays: drops.then(|| self.arrays.clone()), was_empty: self.arrays.is_empty() }
+        Mark {
+            idx: self.idx,
+            arrays: drops.then(|| self.arrays.clone()),
+            was_empty: self.arrays.is_empty(),
+            page: self.page.clone(),
+        }
     }
 
     /// Undoes one append of one token.
     pub(crate) fn back_to(&mut self, mark: Mark) {
+        // A page that went into the cache since then goes there again with the same columns.
+        self.page = mark.page;
         self.idx = mark.idx;
         if let Some(arrays) = mark.arrays {
             self.arrays = arrays;
@@ -278,6 +374,7 @@ pub(crate) struct Mark {
     idx: usize,
     arrays: Option<Vec<Array>>,
     was_empty: bool,
+    page: Option<Page>,
 }
 
 /// `old`, cut to `used` columns, with `more` columns of zeros behind.

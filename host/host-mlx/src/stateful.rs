@@ -17,6 +17,7 @@ use crate::fault::Fault;
 use crate::kernel;
 use crate::ops::{self, AttentionMask, Made, RopeOffset};
 use crate::program::Tables;
+use crate::replay::scaled_for_rope;
 use crate::state::{Fetched, Place, SlotState};
 use crate::weights::Weight;
 
@@ -231,16 +232,7 @@ impl Part<'_> {
     /// `[rows, H, T, D]`, of heads in either form.
     fn rope(&mut self, spec: &RopeSpec, x: &Array, periods: &Array) -> Made {
         let mut x = self.heads_first(x)?;
-        if spec.attention_factor != 1.0 {
-            // Only the rotated dimensions are scaled.
-            let width = x.shape()[3] as usize;
-            let rotated = ops::scale(&ops::slice(&x, 3, 0, spec.dims)?, spec.attention_factor)?;
-            x = if spec.dims == width {
-                rotated
-            } else {
-                ops::concat(&[&rotated, &ops::slice(&x, 3, spec.dims, width)?], 3)?
-            };
-        }
+        x = scaled_for_rope(&x, spec)?;
         let is_interleaved = spec.layout == RopeLayout::Interleaved;
         let first_pad = self.group.pads[0];
         if self.group.pads.iter().all(|pad| *pad == first_pad) {

@@ -13,5 +13,6 @@ mod operations;
 mod oracle;
 #[path = "../../host-cpu/src/tests/recurrent.rs"]
 mod recurrent;
+mod replay;
 mod support;
 mod weights;

@@ -1,6 +1,7 @@
 //! Checkpoint tensors as MLX arrays: what MLX has a product for, how large it gets, and how it is loaded.
 
 use std::collections::HashMap;
+use std::ffi::CStr;
 
 use host_core::{DType, Numeric};
 use host_device::DeviceError;
@@ -30,18 +31,78 @@ pub(crate) enum Weight {
     Packed(Packed),
 }
 
+/// How a tensor is stored on the device; products of one input are joined where theirs are stored alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Numbers in the activation dtype.
+    Dense,
+    /// Affine codes.
+    Affine { bits: usize, group_size: usize },
+    /// Floating-point codes.
+    FloatGroups(&'static CStr),
+}
+
+impl Kind {
+    /// What a tensor of a checkpoint becomes.
+    pub(crate) fn of(info: &TensorInfo) -> Self {
+        match info.encoding {
+            Encoding::Dense(_) => Kind::Dense,
+            Encoding::Affine { bits, group_size, .. } => Kind::Affine { bits: usize::from(bits), group_size },
+            Encoding::FloatGroups { mode, .. } => Kind::FloatGroups(mode_name(mode)),
+        }
+    }
+}
+
+impl Weight {
+    /// How it is stored.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Weight::Dense(_) => Kind::Dense,
+            Weight::Packed(packed) => packed.kind(),
+        }
+    }
+}
+
+impl Packed {
+    fn kind(&self) -> Kind {
+        match self.biases {
+            Some(_) => Kind::Affine { bits: self.bits, group_size: self.group_size },
+            None => Kind::FloatGroups(self.mode),
+        }
+    }
+}
+
 /// A matrix as products take it.
 #[derive(Clone, Debug)]
 pub(crate) enum Matrix {
-    /// `[in, out]`: the stored one turned, without a copy.
-    Dense(Array),
+    Dense(Turned),
     Packed(Packed),
 }
 
+/// A dense matrix in both orders, which share their memory.
+#[derive(Clone, Debug)]
+pub(crate) struct Turned {
+    /// `[out, in]`, as it is stored.
+    pub(crate) stored: Array,
+    /// `[in, out]`.
+    pub(crate) turned: Array,
+}
+
 impl Matrix {
+    /// How it is stored.
+    pub(crate) fn kind(&self) -> Kind {
+        match self {
+            Matrix::Dense(_) => Kind::Dense,
+            Matrix::Packed(packed) => packed.kind(),
+        }
+    }
+
     pub(crate) fn of(weight: &Weight) -> Result<Self, Fault> {
         Ok(match weight {
-            Weight::Dense(w) => Matrix::Dense(settled(ops::transpose(w, &[1, 0])?)?),
+            Weight::Dense(w) => {
+                let turned = settled(ops::transpose(w, &[1, 0])?)?;
+                Matrix::Dense(Turned { stored: w.clone(), turned })
+            }
             Weight::Packed(w) => Matrix::Packed(w.clone()),
         })
     }
@@ -202,14 +263,19 @@ fn repacked(
     ))
 }
 
-fn float_groups(tensor: &FloatGroupsTensor<'_>) -> Packed {
-    let bits = usize::from(tensor.mode().bits());
-    let [codes, scales] = tensor.packed();
-    let mode = match tensor.mode() {
+/// MLX's name of a format.
+fn mode_name(mode: FloatMode) -> &'static CStr {
+    match mode {
         FloatMode::Mxfp4 => c"mxfp4",
         FloatMode::Mxfp8 => c"mxfp8",
         FloatMode::Nvfp4 => c"nvfp4",
-    };
+    }
+}
+
+fn float_groups(tensor: &FloatGroupsTensor<'_>) -> Packed {
+    let bits = usize::from(tensor.mode().bits());
+    let [codes, scales] = tensor.packed();
+    let mode = mode_name(tensor.mode());
     Packed {
         codes: ops::from_bytes(codes, &with_last(tensor.shape(), tensor.cols() * bits / 32), Dtype::Uint32),
         scales: ops::from_bytes(scales, &with_last(tensor.shape(), tensor.groups()), Dtype::Uint8),
@@ -220,41 +286,29 @@ fn float_groups(tensor: &FloatGroupsTensor<'_>) -> Packed {
     }
 }
 
-/// Several matrices with the same inputs as one, their outputs one behind the other.
-///
-/// `None` when they are not stored alike.
-pub(crate) fn joined(weights: &[&Weight]) -> Result<Option<Weight>, Fault> {
-    let dense: Option<Vec<&Array>> = weights
-        .iter()
-        .map(|weight| if let Weight::Dense(array) = weight { Some(array) } else { None })
-        .collect();
-    if let Some(arrays) = dense {
-        return Ok(Some(Weight::Dense(settled(ops::concat(&arrays, 0)?)?)));
-    }
-    let packed: Option<Vec<&Packed>> = weights
-        .iter()
-        .map(|weight| if let Weight::Packed(packed) = weight { Some(packed) } else { None })
-        .collect();
-    let Some(packed) = packed else { return Ok(None) };
-    let first = packed[0];
-    let alike = |other: &&Packed| {
-        (other.bits, other.group_size, other.mode) == (first.bits, first.group_size, first.mode)
-    };
-    if !packed.iter().all(alike) {
-        return Ok(None);
-    }
-    let join = |part: &dyn Fn(&Packed) -> Array| -> Result<Array, Fault> {
-        let parts: Vec<Array> = packed.iter().map(|packed| part(packed)).collect();
+/// Several matrices with the same inputs as one, their outputs one behind the other. All are stored alike.
+pub(crate) fn joined(weights: &[&Weight]) -> Result<Weight, Fault> {
+    let join = |part: &dyn Fn(&Weight) -> Array| -> Result<Array, Fault> {
+        let parts: Vec<Array> = weights.iter().map(|weight| part(weight)).collect();
         settled(ops::concat(&parts.iter().collect::<Vec<_>>(), 0)?)
     };
-    let biases = match &first.biases {
-        Some(_) => Some(join(&|packed| packed.biases.clone().unwrap_or_else(|| packed.scales.clone()))?),
-        None => None,
+    let packed = |weight: &Weight| match weight {
+        Weight::Packed(packed) => packed.clone(),
+        Weight::Dense(_) => unreachable!("all are stored like the first"),
     };
-    Ok(Some(Weight::Packed(Packed {
-        codes: join(&|packed| packed.codes.clone())?,
-        scales: join(&|packed| packed.scales.clone())?,
-        biases,
-        ..first.clone()
-    })))
+    Ok(match weights[0] {
+        Weight::Dense(_) => Weight::Dense(join(&|weight| match weight {
+            Weight::Dense(array) => array.clone(),
+            Weight::Packed(_) => unreachable!("all are stored like the first"),
+        })?),
+        Weight::Packed(first) => Weight::Packed(Packed {
+            codes: join(&|weight| packed(weight).codes)?,
+            scales: join(&|weight| packed(weight).scales)?,
+            biases: match &first.biases {
+                None => None,
+                Some(of_first) => Some(join(&|weight| packed(weight).biases.unwrap_or_else(|| of_first.clone()))?),
+            },
+            ..first.clone()
+        }),
+    })
 }

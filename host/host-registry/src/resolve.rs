@@ -191,6 +191,7 @@ impl<'a> Resolution<'a> {
             max_sequences: max_sequences?,
             max_step_tokens: max_step_tokens?,
             memory_bytes,
+            kernels: self.profile.kernels.require.clone(),
         };
         let (graph, policy, device, loop_facts) = (graph?, policy?, device?, loop_facts?);
         let implementation = implementation?;

@@ -115,7 +115,8 @@ fn prove_kernels() -> Result<Exit, Failure> {
             Ok(difference) => format!("{difference:.1e} of {allowed:.1e}"),
             Err(said) => said.clone(),
         };
-        lines.push(format!("{verdict} {:<17} {:<36} {found}", proof.kernel, proof.case));
+        let micros = proof.micros.map_or(String::new(), |micros| format!("{micros:.1} us"));
+        lines.push(format!("{verdict} {:<17} {:<36} {found:<22} {micros:>10}", proof.kernel, proof.case));
     }
     let n_good = proofs.iter().filter(|proof| proof.holds()).count();
     lines.push(if proofs.is_empty() {

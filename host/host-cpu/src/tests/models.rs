@@ -212,6 +212,7 @@ pub(super) fn options() -> CompileOptions {
         max_sequences: 4,
         max_step_tokens: 96,
         memory_bytes: None,
+        kernels: Vec::new(),
     }
 }
 

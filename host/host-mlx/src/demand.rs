@@ -1,0 +1,246 @@
+//! The kernels that a profile names: whether each has something to do in a graph and fits its sizes, settled before
+//! weights are opened. What is named is what runs; nothing else takes its place.
+
+use std::collections::BTreeSet;
+
+use host_device::{CompileOptions, DeviceError};
+use host_graph::{Graph, Node, Op, RopeLayout, RopeSpec, Value};
+use host_weights::Catalogue;
+use kernels::row_linear::{self, Form};
+use kernels::{gated_delta, page_attention, rope_page};
+use mlx_rs::Dtype;
+
+use crate::plan::{self, Heads, Part};
+use crate::state::PAGE;
+use crate::weights::{Kind, activation_dtype};
+use crate::{Backend, DEVICE_ID, program};
+
+/// What this device launches on a GPU.
+pub(crate) const LAUNCHED: [&str; 6] = [
+    gated_delta::KERNEL.name,
+    row_linear::NORM_LINEAR.name,
+    row_linear::LINEAR_ADD.name,
+    row_linear::NORM_SWIGLU.name,
+    rope_page::KERNEL.name,
+    page_attention::KERNEL.name,
+];
+/// Those of a replayed step.
+const OF_STEP: [&str; 5] = [
+    rope_page::KERNEL.name,
+    page_attention::KERNEL.name,
+    row_linear::NORM_LINEAR.name,
+    row_linear::LINEAR_ADD.name,
+    row_linear::NORM_SWIGLU.name,
+];
+
+/// The kernels that a profile names.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Choice(BTreeSet<String>);
+
+impl Choice {
+    pub(crate) fn of(options: &CompileOptions) -> Self {
+        Choice(options.kernels.iter().cloned().collect())
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains(name)
+    }
+
+    /// Whether a step of one token a sequence is replayed: on a GPU where both kernels between its products are
+    /// named, since MLX's own would attend to the whole capacity there; on its CPU build, which is for tests, always.
+    pub(crate) fn replays(&self, backend: Backend) -> bool {
+        let both = [rope_page::KERNEL.name, page_attention::KERNEL.name];
+        backend == Backend::Cpu || both.iter().all(|name| self.has(name))
+    }
+}
+
+/// Refuses a kernel that this device does not have, that has nothing to do, or whose sizes it does not support.
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] names the kernel and why.
+pub(crate) fn check(
+    backend: Backend,
+    graph: &Graph,
+    catalogue: &Catalogue,
+    options: &CompileOptions,
+) -> Result<(), DeviceError> {
+    let choice = Choice::of(options);
+    let of_step: Vec<&str> = OF_STEP.into_iter().filter(|name| choice.has(name)).collect();
+    for name in &choice.0 {
+        if backend == Backend::Cpu || !LAUNCHED.contains(&name.as_str()) {
+            return Err(refusal(name, "the device has no such kernel here"));
+        }
+    }
+    let has_delta = graph.nodes().iter().any(|node| matches!(node.op, Op::GatedDelta { .. }));
+    if choice.has(gated_delta::KERNEL.name) && !has_delta {
+        return Err(refusal(gated_delta::KERNEL.name, "the graph has no gated delta rule"));
+    }
+    let Some(first) = of_step.first() else { return Ok(()) };
+    if !choice.replays(backend) {
+        return Err(refusal(first, "it works only together with `rope-page` and `page-attention`"));
+    }
+    let asked = Asked {
+        nodes: graph.nodes(),
+        choice: &choice,
+        catalogue,
+        dtype: activation_dtype(graph, catalogue, options.numeric),
+        max_rows: options.max_sequences,
+    };
+    if crate::device::kv_dtype(options.kv) != asked.dtype {
+        return Err(refusal(first, "keys and values must be stored in the dtype of the activations"));
+    }
+    let order = program::order(graph.nodes(), graph.slots())?;
+    let is_head = program::head(graph.nodes(), graph.output());
+    let kind_of = |name: &str| catalogue.get(name).map(Kind::of);
+    let groups = program::groups(graph.nodes(), &order, &is_head, kind_of);
+    let plan = plan::of_graph(graph, &order, &groups).map_err(|why| refusal(first, why))?;
+    let mut served = BTreeSet::new();
+    for part in &plan.parts {
+        asked.part(part, &groups, &mut served)?;
+    }
+    match of_step.iter().find(|name| !served.contains(**name)) {
+        Some(name) => Err(refusal(name, "the graph has nothing for it to do")),
+        None => Ok(()),
+    }
+}
+
+fn refusal(kernel: &str, why: &str) -> DeviceError {
+    DeviceError::Unsupported {
+        device: DEVICE_ID,
+        what: format!("kernel `{kernel}` for this model: {why}"),
+        has: "MLX's own operations, where the profile does not name the kernel".to_owned(),
+    }
+}
+
+/// What a profile asks of a graph's steps.
+struct Asked<'a> {
+    nodes: &'a [Node],
+    choice: &'a Choice,
+    catalogue: &'a Catalogue,
+    dtype: Dtype,
+    max_rows: usize,
+}
+
+impl Asked<'_> {
+    fn part(
+        &self,
+        part: &Part,
+        groups: &program::Groups,
+        served: &mut BTreeSet<&'static str>,
+    ) -> Result<(), DeviceError> {
+        match part {
+            Part::Node(_) | Part::Products { norm: None, .. } => Ok(()),
+            Part::Products { x, norm: Some(_), first } => {
+                let members = groups.get(first).cloned().unwrap_or_else(|| vec![*first]);
+                let columns = members.iter().map(|member| self.width(Value(*member as u32))).sum();
+                self.row(Form::NormLinear, *x, *first, columns, served)
+            }
+            Part::LinearAdd { x, linear, .. } => {
+                self.row(Form::LinearAdd, *x, *linear, self.width(Value(*linear as u32)), served)
+            }
+            Part::NormSwiglu { x, first, .. } => {
+                self.row(Form::NormSwiglu, *x, *first, self.width(Value(*first as u32)), served)
+            }
+            Part::Heads(heads) => self.heads(heads, served),
+        }
+    }
+
+    fn width(&self, value: Value) -> usize {
+        self.nodes[value.0 as usize].shape.last().unwrap_or(1)
+    }
+
+    fn row(
+        &self,
+        form: Form,
+        x: Value,
+        linear: usize,
+        columns: usize,
+        served: &mut BTreeSet<&'static str>,
+    ) -> Result<(), DeviceError> {
+        let Op::Linear { weight, bias } = &self.nodes[linear].op else { return Ok(()) };
+        let Some(info) = self.catalogue.get(weight) else { return Ok(()) };
+        let kind = Kind::of(info);
+        let shape = row_shape(form, self.width(x), columns, kind, self.dtype);
+        let name = shape.kernel().name;
+        if !self.choice.has(name) {
+            return Ok(());
+        }
+        if bias.is_some() {
+            return Err(refusal(name, &format!("`{weight}` has a bias")));
+        }
+        if let Kind::FloatGroups(mode) = kind {
+            return Err(refusal(name, &format!("`{weight}` is stored as {}", mode.to_string_lossy())));
+        }
+        if let Some(why) = shape.refusal() {
+            return Err(refusal(name, &format!("`{weight}`: {why}")));
+        }
+        served.insert(name);
+        Ok(())
+    }
+
+    fn heads(&self, heads: &Heads, served: &mut BTreeSet<&'static str>) -> Result<(), DeviceError> {
+        let Op::Rope(spec) = &self.nodes[heads.rope].op else { return Ok(()) };
+        let refusals = [
+            (rope_page::KERNEL.name, rope_shape(heads, spec, self.max_rows, self.dtype).refusal()),
+            (page_attention::KERNEL.name, attention_shape(heads, self.max_rows, self.dtype).refusal()),
+        ];
+        for (name, why) in refusals {
+            if let Some(why) = why {
+                return Err(refusal(name, why));
+            }
+            served.insert(name);
+        }
+        Ok(())
+    }
+}
+
+/// The sizes of a product of one row.
+pub(crate) fn row_shape(
+    form: Form,
+    width: usize,
+    columns: usize,
+    kind: Kind,
+    dtype: Dtype,
+) -> row_linear::Shape {
+    let affine = match kind {
+        Kind::Affine { bits, group_size } => Some([bits, group_size]),
+        Kind::Dense | Kind::FloatGroups(_) => None,
+    };
+    row_linear::Shape { form, width, columns, affine, dtype: kernel_dtype(dtype) }
+}
+
+/// The sizes of what stands between the product for q, k and v and attention.
+pub(crate) fn rope_shape(heads: &Heads, spec: &RopeSpec, sequences: usize, dtype: Dtype) -> rope_page::Shape {
+    rope_page::Shape {
+        sequences,
+        heads: heads.heads,
+        kv_heads: heads.kv_heads,
+        dim: heads.dim,
+        rotated: spec.dims,
+        page: PAGE,
+        is_interleaved: spec.layout == RopeLayout::Interleaved,
+        has_norms: heads.norms.is_some(),
+        dtype: kernel_dtype(dtype),
+    }
+}
+
+/// The sizes of an attention.
+pub(crate) fn attention_shape(heads: &Heads, sequences: usize, dtype: Dtype) -> page_attention::Shape {
+    page_attention::Shape {
+        sequences,
+        heads: heads.heads,
+        kv_heads: heads.kv_heads,
+        dim: heads.dim,
+        page: PAGE,
+        dtype: kernel_dtype(dtype),
+    }
+}
+
+/// The same activation dtype for a kernel.
+fn kernel_dtype(dtype: Dtype) -> kernels::Dtype {
+    match dtype {
+        Dtype::Float16 => kernels::Dtype::F16,
+        Dtype::Bfloat16 => kernels::Dtype::Bf16,
+        _ => kernels::Dtype::F32,
+    }
+}

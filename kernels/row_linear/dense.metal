@@ -1,0 +1,2 @@
+const int CODES = 1;
+const int WORDS = K;

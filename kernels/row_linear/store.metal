@@ -1,0 +1,6 @@
+for (int j = 0; j < COLS; ++j) {
+  const float sum = simd_sum(sums[j]);
+  if (lane == 0) {
+    out[first + j] = T(sum);
+  }
+}

@@ -1,0 +1,329 @@
+//! Products of one row with what stands around them in a layer: the norm before, and the residual or the gate
+//! behind; see `row_linear/README.md`.
+
+use super::{Affine, Random};
+use crate::case::{Case, Data, Dtype, Launch, Template};
+use crate::{Kernel, Stage};
+
+/// One kernel of the family, put together from its parts.
+macro_rules! kernel {
+    ($name:literal, $function:literal, $about:literal, $cases:ident, $inputs:expr, $($part:literal),*) => {
+        Kernel {
+            name: $name,
+            about: $about,
+            stages: &[Stage {
+                name: $function,
+                inputs: &$inputs,
+                outputs: &["out"],
+                body: concat!($(include_str!(concat!("../../row_linear/", $part, ".metal"))),*),
+            }],
+            cases: $cases,
+        }
+    };
+}
+
+/// `norm(x) W^T`, dense.
+pub const NORM_LINEAR: Kernel = kernel!(
+    "norm-linear",
+    "tenon_norm_linear",
+    "RMS norm and a product of one row, dense",
+    norm_linear,
+    ["x", "norm", "numbers", "w"],
+    "dense",
+    "norm",
+    "dense_dot",
+    "store"
+);
+
+/// `norm(x) W^T`, affine codes.
+pub const NORM_LINEAR_AFFINE: Kernel = kernel!(
+    "norm-linear",
+    "tenon_norm_linear_affine",
+    "RMS norm and a product of one row, affine codes",
+    norm_linear_affine,
+    ["x", "norm", "numbers", "codes", "scales", "biases"],
+    "affine",
+    "norm",
+    "affine_dot",
+    "store"
+);
+
+/// `x W^T + residual`, dense.
+pub const LINEAR_ADD: Kernel = kernel!(
+    "linear-add",
+    "tenon_linear_add",
+    "a product of one row and the residual, dense",
+    linear_add,
+    ["x", "residual", "w"],
+    "dense",
+    "copy",
+    "dense_dot",
+    "store_add"
+);
+
+/// `x W^T + residual`, affine codes.
+pub const LINEAR_ADD_AFFINE: Kernel = kernel!(
+    "linear-add",
+    "tenon_linear_add_affine",
+    "a product of one row and the residual, affine codes",
+    linear_add_affine,
+    ["x", "residual", "codes", "scales", "biases"],
+    "affine",
+    "copy",
+    "affine_dot",
+    "store_add"
+);
+
+/// `silu(norm(x) Wg^T) * (norm(x) Wu^T)`, dense.
+pub const NORM_SWIGLU: Kernel = kernel!(
+    "norm-swiglu",
+    "tenon_norm_swiglu",
+    "RMS norm and a gated product of one row, dense",
+    norm_swiglu,
+    ["x", "norm", "numbers", "w"],
+    "dense",
+    "norm",
+    "dense_dot",
+    "store_gated"
+);
+
+/// `silu(norm(x) Wg^T) * (norm(x) Wu^T)`, affine codes.
+pub const NORM_SWIGLU_AFFINE: Kernel = kernel!(
+    "norm-swiglu",
+    "tenon_norm_swiglu_affine",
+    "RMS norm and a gated product of one row, affine codes",
+    norm_swiglu_affine,
+    ["x", "norm", "numbers", "codes", "scales", "biases"],
+    "affine",
+    "norm",
+    "affine_dot",
+    "store_gated"
+);
+
+/// What stands around the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The norm before it.
+    NormLinear,
+    /// The residual behind it.
+    LinearAdd,
+    /// The norm before it, and the gate behind it: the matrix holds the gate's rows, then those that it gates.
+    NormSwiglu,
+}
+
+/// Sizes of one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Shape {
+    /// What stands around the product.
+    pub form: Form,
+    /// Width of x.
+    pub width: usize,
+    /// Width of the result.
+    pub columns: usize,
+    /// Bits of a code, and elements that share a scale; `None` for a dense matrix.
+    pub affine: Option<[usize; 2]>,
+    /// The element type of x, norm, residual, dense matrix, scales, biases and result.
+    pub dtype: Dtype,
+}
+
+/// SIMD groups of a thread group.
+const UNITS: usize = 8;
+/// Bytes of threadgroup memory that every GPU has, without the few of the norm.
+const MOST_ROW_BYTES: usize = 32 * 1024 - 256;
+/// Thread groups that keep a large GPU busy.
+const ENOUGH_GROUPS: usize = 256;
+
+impl Shape {
+    /// Why the kernel does not support these sizes; `None` when it does.
+    pub fn refusal(&self) -> Option<&'static str> {
+        let rows = if self.form == Form::NormSwiglu { 2 * self.columns } else { self.columns };
+        match self {
+            Shape { dtype: Dtype::U32 | Dtype::I32, .. } => Some("x must be of a float type"),
+            Shape { width, .. } if width % 32 != 0 || *width == 0 => {
+                Some("the width must be a multiple of 32")
+            }
+            Shape { width, dtype, .. } if width * dtype.size_bytes() > MOST_ROW_BYTES => {
+                Some("a row must fit into threadgroup memory")
+            }
+            Shape { columns, .. } if columns % UNITS != 0 || *columns == 0 => {
+                Some("the columns must be a multiple of 8")
+            }
+            Shape { width, .. } if rows * width > i32::MAX as usize => Some("the matrix is too large"),
+            Shape { affine: Some([bits, _]), .. } if ![2, 4, 8].contains(bits) => {
+                Some("codes must have 2, 4 or 8 bits")
+            }
+            Shape { affine: Some([_, group]), .. } if ![32, 64, 128].contains(group) => {
+                Some("groups must be 32, 64 or 128")
+            }
+            Shape { width, affine: Some([_, group]), .. } if width % group != 0 => {
+                Some("the width must be whole groups")
+            }
+            _ => None,
+        }
+    }
+
+    /// The kernel for this form and matrix.
+    pub fn kernel(&self) -> &'static Kernel {
+        match (self.form, self.affine.is_some()) {
+            (Form::NormLinear, false) => &NORM_LINEAR,
+            (Form::NormLinear, true) => &NORM_LINEAR_AFFINE,
+            (Form::LinearAdd, false) => &LINEAR_ADD,
+            (Form::LinearAdd, true) => &LINEAR_ADD_AFFINE,
+            (Form::NormSwiglu, false) => &NORM_SWIGLU,
+            (Form::NormSwiglu, true) => &NORM_SWIGLU_AFFINE,
+        }
+    }
+
+    /// How it is launched.
+    pub fn launch(&self) -> Launch {
+        // More columns a SIMD group read the row less often, as long as there are thread groups enough.
+        let is_enough =
+            |n: &usize| self.columns.is_multiple_of(n * UNITS) && self.columns / (n * UNITS) >= ENOUGH_GROUPS;
+        self.launch_with([4, 2].into_iter().find(is_enough).unwrap_or(1))
+    }
+
+    /// The same with a number of columns for each SIMD group, which a gated product does not choose.
+    fn launch_with(&self, taken: usize) -> Launch {
+        let (columns, stride, step) =
+            if self.form == Form::NormSwiglu { (2, self.columns, 1) } else { (taken, 1, taken) };
+        let int = |n: usize| Template::Int(n as i32);
+        let mut templates = vec![
+            ("T", Template::Type(self.dtype)),
+            ("K", int(self.width)),
+            ("UNITS", int(UNITS)),
+            ("COLS", int(columns)),
+            ("STRIDE", int(stride)),
+            ("STEP", int(step)),
+        ];
+        if let Some([bits, group]) = self.affine {
+            templates.extend([("BITS", int(bits)), ("GROUP", int(group))]);
+        }
+        Launch {
+            grid: [32, self.columns / step, 1],
+            group: [32, UNITS, 1],
+            templates,
+            outputs: vec![(vec![1, self.columns], self.dtype)],
+        }
+    }
+}
+
+/// The plain form, rounding where separate operations would. `norm` and `residual` are empty where unused.
+fn plain(shape: &Shape, x: &[f32], norm: &[f32], eps: f32, residual: &[f32], w: &[f64]) -> Vec<f32> {
+    let round = |x: f32| shape.dtype.round(x);
+    let mean = x.iter().map(|x| f64::from(*x).powi(2)).sum::<f64>() / x.len() as f64;
+    let factor = (1.0 / (mean + f64::from(eps)).sqrt()) as f32;
+    let row: Vec<f32> = match shape.form {
+        Form::LinearAdd => x.to_vec(),
+        _ => x.iter().zip(norm).map(|(x, norm)| round(round(x * factor) * norm)).collect(),
+    };
+    let dot = |column: usize| {
+        let w = &w[column * shape.width..(column + 1) * shape.width];
+        round(row.iter().zip(w).map(|(x, w)| f64::from(*x) * w).sum::<f64>() as f32)
+    };
+    let of = |column: usize| match shape.form {
+        Form::NormLinear => dot(column),
+        Form::LinearAdd => round(dot(column) + residual[column]),
+        Form::NormSwiglu => {
+            let (gate, up) = (dot(column), dot(column + shape.columns));
+            round(round(gate * round(1.0 / (1.0 + (-gate).exp()))) * up)
+        }
+    };
+    (0..shape.columns).map(of).collect()
+}
+
+fn norm_linear() -> Vec<Case> {
+    cases(Form::NormLinear, None)
+}
+
+fn norm_linear_affine() -> Vec<Case> {
+    cases(Form::NormLinear, Some([4, 64]))
+}
+
+fn linear_add() -> Vec<Case> {
+    cases(Form::LinearAdd, None)
+}
+
+fn linear_add_affine() -> Vec<Case> {
+    cases(Form::LinearAdd, Some([4, 64]))
+}
+
+fn norm_swiglu() -> Vec<Case> {
+    cases(Form::NormSwiglu, None)
+}
+
+fn norm_swiglu_affine() -> Vec<Case> {
+    cases(Form::NormSwiglu, Some([4, 64]))
+}
+
+fn cases(form: Form, affine: Option<[usize; 2]>) -> Vec<Case> {
+    let base = Shape { form, width: 128, columns: 16, affine, dtype: Dtype::Bf16 };
+    let mut shapes = vec![
+        ("bfloat16", base),
+        ("half", Shape { dtype: Dtype::F16, ..base }),
+        ("float32", Shape { dtype: Dtype::F32, ..base }),
+        ("words that are no whole SIMD group", Shape { width: 576, columns: 8, ..base }),
+    ];
+    if affine.is_some() {
+        shapes.push(("8 bits", Shape { affine: Some([8, 32]), ..base }));
+        shapes.push(("2 bits", Shape { affine: Some([2, 128]), ..base }));
+    }
+    let mut cases: Vec<Case> = shapes.into_iter().map(|(name, shape)| case(name, shape)).collect();
+    if form != Form::NormSwiglu {
+        let wide = Shape { columns: 32, ..base };
+        cases.push(Case { launches: vec![wide.launch_with(2)], ..case("two columns a SIMD group", wide) });
+    }
+    if affine.is_some() {
+        cases.iter_mut().for_each(|case| case.name = format!("affine, {}", case.name));
+    }
+    cases
+}
+
+fn case(name: &str, shape: Shape) -> Case {
+    const EPS: f32 = 1e-5;
+    let mut random = Random(64);
+    let Shape { form, width, columns, affine, dtype } = shape;
+    let rows = if form == Form::NormSwiglu { 2 * columns } else { columns };
+    let x = Data::floats(&[1, width], dtype, &random.units(width, 1.0));
+    let norm = Data::floats(&[width], dtype, &random.units(width, 1.0));
+    let residual = Data::floats(&[1, columns], dtype, &random.units(columns, 1.0));
+    let size = (3.0 / width as f32).sqrt();
+    let (matrix, w) = match affine {
+        None => {
+            let w = Data::floats(&[rows, width], dtype, &random.units(rows * width, size));
+            let numbers = w.numbers().into_iter().map(f64::from).collect();
+            (vec![("w", w)], numbers)
+        }
+        Some(of) => {
+            let w = Affine::random(&mut random, &[rows], width, of, dtype, size);
+            let numbers: Vec<f64> = w.numbers();
+            (vec![("codes", w.codes), ("scales", w.scales), ("biases", w.biases)], numbers)
+        }
+    };
+    let expected = plain(&shape, &x.numbers(), &norm.numbers(), EPS, &residual.numbers(), &w);
+    let mut inputs = vec![("x", x)];
+    if form == Form::LinearAdd {
+        inputs.push(("residual", residual));
+    } else {
+        inputs.extend([("norm", norm), ("numbers", Data::floats(&[1], Dtype::F32, &[EPS]))]);
+    }
+    inputs.extend(matrix);
+    Case {
+        name: name.to_owned(),
+        inputs,
+        launches: vec![shape.launch()],
+        expected: vec![expected],
+        tolerance: tolerance(&shape),
+    }
+}
+
+/// A float32 sum in another order may tip a rounding: of the normed row's elements (two roundings, each off by a
+/// step of 2 * rounding on numbers up to about 1, which the product averages by its random signs to below one
+/// step), of the product, and of what follows; and it is itself off by `width` roundings.
+fn tolerance(shape: &Shape) -> f64 {
+    let n_roundings = match shape.form {
+        Form::NormLinear => 3.0,
+        Form::LinearAdd => 2.0,
+        Form::NormSwiglu => 6.0,
+    };
+    n_roundings * 2.0 * shape.dtype.rounding() + shape.width as f64 * 2.0_f64.powi(-24)
+}
