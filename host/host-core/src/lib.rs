@@ -7,7 +7,8 @@ mod dtype;
 mod numeric;
 pub mod quant;
 mod report;
-mod sampling;
+pub mod sampling;
+mod tokenizer_facts;
 mod vocabulary;
 
 pub use dtype::DType;
@@ -16,4 +17,5 @@ pub use report::{Place, Report, Reported};
 pub use sampling::{
     Breaker, FinishReason, Pivot, Sampler, SamplingChain, SamplingError, SamplingSettings, Shaper,
 };
+pub use tokenizer_facts::{TokenizerFact, TokenizerFacts, TokenizerKey};
 pub use vocabulary::Vocabulary;

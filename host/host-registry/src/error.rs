@@ -63,6 +63,8 @@ pub enum ProfileError {
         known: Vec<String>,
         /// Those most like it.
         nearest: Vec<String>,
+        /// The key of `config.json` that was meant, where it is written as a table.
+        dotted: Option<String>,
     },
     /// A key that must be there.
     #[error("{}: the key `{key}` is missing", short(.place))]
@@ -242,10 +244,11 @@ impl Reported for ProfileError {
                     "write `schema = {SCHEMA_VERSION}`, or use a program that reads the other version"
                 ))
                 .at(*place.clone()),
-            ProfileError::UnknownKey { place, known, nearest, .. } => {
-                let mend = match nearest.as_slice() {
-                    [] => "remove the key".to_owned(),
-                    names => format!("write `{}`, or remove the key", names.join("` or `")),
+            ProfileError::UnknownKey { place, known, nearest, dotted, .. } => {
+                let mend = match (dotted, nearest.as_slice()) {
+                    (Some(dotted), _) => format!("write one key in quotes, `\"{dotted}\" = …`"),
+                    (None, []) => "remove the key".to_owned(),
+                    (None, names) => format!("write `{}`, or remove the key", names.join("` or `")),
                 };
                 let expected = if known.is_empty() { "no key".to_owned() } else { known.join(", ") };
                 Report::new("profile.unknown-key", text).expected(expected).mend(mend).at(*place.clone())

@@ -1,11 +1,13 @@
 //! The record of a whole decision, for `tenon explain`: serialisable, and readable as it prints.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
-use host_core::{Report, Reported, Sampler};
+use host_core::{Report, Reported, Sampler, TokenizerFact, TokenizerFacts, TokenizerKey};
 use host_device::MemoryPlan;
 use host_graph::Graph;
 use serde::Serialize;
+use serde_json::Value;
 
 use crate::composition::{Composition, GraphPart, MatchLine, Quantisation};
 use crate::decision::{Candidate, Decision};
@@ -28,6 +30,9 @@ pub struct Explanation {
     /// The snapshot of the hub in which it lies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub artifact: Option<String>,
+    /// What its tokenizer answers, as lines of `[match]` ask it.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tokenizer: BTreeMap<TokenizerKey, Value>,
     /// Every profile considered, in order of id.
     pub candidates: Vec<Candidate>,
     /// The profile that was chosen.
@@ -46,6 +51,9 @@ pub struct Explanation {
     pub settings: Vec<Setting>,
     /// The samplers of a request that says nothing of them, in the order in which they act.
     pub sampling: Vec<Sampler>,
+    /// The file with the numbers of reloading, should a service keep these folders.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reloading: Option<String>,
     /// The composition's hash, all 64 digits.
     pub composition: Option<String>,
     /// The graph that the plugin built.
@@ -105,6 +113,7 @@ impl Explanation {
             format: format.into(),
             config: subject.shown_fingerprint(),
             artifact: subject.identity.artifact.clone(),
+            tokenizer: subject.identity.tokenizer.as_ref().map(tokenizer).unwrap_or_default(),
             candidates: decision.candidates().to_vec(),
             profile: chosen.ok().map(|loaded| loaded.id().to_owned()),
             bases: chosen.ok().map(|loaded| loaded.bases().to_vec()).unwrap_or_default(),
@@ -113,6 +122,7 @@ impl Explanation {
             parts: Vec::new(),
             settings: Vec::new(),
             sampling: Vec::new(),
+            reloading: None,
             composition: None,
             graph: None,
             memory: None,
@@ -186,6 +196,13 @@ impl Explanation {
         self
     }
 
+    /// Adds the file with the numbers of reloading.
+    #[must_use]
+    pub fn with_reloading(mut self, file: Option<String>) -> Self {
+        self.reloading = file;
+        self
+    }
+
     /// Adds what the device will hold.
     #[must_use]
     pub fn with_memory(mut self, memory: MemoryPlan) -> Self {
@@ -206,6 +223,12 @@ impl fmt::Display for Explanation {
         writeln!(f, "model        {} ({})", self.model, self.format)?;
         writeln!(f, "config       {}", self.config)?;
         self.artifact.iter().try_for_each(|artifact| writeln!(f, "artifact     {artifact}"))?;
+        if !self.tokenizer.is_empty() {
+            writeln!(f, "tokenizer")?;
+        }
+        for (key, value) in &self.tokenizer {
+            writeln!(f, "  {}: {value}", key.name())?;
+        }
         writeln!(f, "profile      {}", self.profile.as_deref().unwrap_or("none"))?;
         for candidate in &self.candidates {
             writeln!(f, "  {}", candidate.line())?;
@@ -258,6 +281,7 @@ impl fmt::Display for Explanation {
             let total = mib(memory.total_bytes());
             writeln!(f, "memory       {total}: weights {weights}, state {state}, activations {activations}")?;
         }
+        self.reloading.iter().try_for_each(|file| writeln!(f, "reloading    {file}"))?;
         if let Some(hash) = &self.composition {
             writeln!(f, "composition  {}", &hash[..16])?;
         }
@@ -266,6 +290,16 @@ impl fmt::Display for Explanation {
         }
         Ok(())
     }
+}
+
+/// What is there to be asked for; what a model does not say has no line.
+fn tokenizer(facts: &TokenizerFacts) -> BTreeMap<TokenizerKey, Value> {
+    let value = |(key, fact): (&TokenizerKey, &TokenizerFact)| match fact {
+        TokenizerFact::Text(text) => Some((*key, text.as_str().into())),
+        TokenizerFact::Count(count) => Some((*key, (*count).into())),
+        TokenizerFact::Absent(_) | TokenizerFact::Unreadable(_) => None,
+    };
+    facts.iter().filter_map(value).collect()
 }
 
 fn mib(bytes: u64) -> String {

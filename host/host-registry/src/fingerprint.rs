@@ -1,4 +1,5 @@
-//! Which model this is, beyond single keys: the fingerprint of its configuration, and the artifact it came as.
+//! Which model this is, beyond single keys: the fingerprint of its configuration, the artifact it came as, and what is
+//! known of its tokenizer.
 //!
 //! The fingerprint is the key of a graph's shape, not the identity of a checkpoint: vocabulary, rotation, widths
 //! of feed-forward layers and how weights are quantised are not in it.
@@ -7,10 +8,13 @@ use std::fmt;
 use std::path::Path;
 use std::str::FromStr;
 
+use host_core::TokenizerFacts;
 use serde::de::{self, Deserializer};
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
+
+use crate::tokenizer::{Beside, asked_by, seen};
 
 /// The line of `[match]` that asks for a fingerprint, and the one that asks for an artifact.
 pub(crate) const FINGERPRINT: &str = "fingerprint";
@@ -46,6 +50,9 @@ pub struct ModelIdentity {
     pub kv_quant: Option<Vec<KvQuant>>,
     /// `hf:ORG/NAME@COMMIT`, where the model lies in a snapshot of the hub.
     pub artifact: Option<String>,
+    /// The answers to what profiles ask of its tokenizer, [`crate::ProfileSet::tokenizer_keys`], where it was looked at. A
+    /// line that asks what is not answered here does not hold.
+    pub tokenizer: Option<TokenizerFacts>,
 }
 
 /// A model as the lines of `[match]` see it.
@@ -71,9 +78,10 @@ pub struct IdentityFault {
 
 impl ModelIdentity {
     /// Of a configuration alone.
-    pub const NONE: ModelIdentity = ModelIdentity { kv_quant: None, artifact: None };
+    pub const NONE: ModelIdentity = ModelIdentity { kv_quant: None, artifact: None, tokenizer: None };
 
-    /// Of the folder or file in which a model lies: its `kv_config.json`, and the snapshot that the path names.
+    /// Of the folder or file in which a model lies: its `kv_config.json`, and the snapshot that the path names. Nothing
+    /// of its tokenizer.
     ///
     /// # Errors
     /// A `kv_config.json` that cannot be read, or is no list of layers.
@@ -91,7 +99,7 @@ impl ModelIdentity {
                 Some(serde_json::from_str(&text).map_err(|error| fault(error.to_string()))?)
             }
         };
-        Ok(ModelIdentity { kv_quant, artifact: artifact_of(model) })
+        Ok(ModelIdentity { kv_quant, artifact: artifact_of(model), tokenizer: None })
     }
 }
 
@@ -132,18 +140,18 @@ impl Subject<'_> {
         self.fingerprint().map_or_else(|fault| format!("none: {fault}"), |found| found.to_string())
     }
 
-    /// What a line of `[match]` that is no key of the configuration sees; `Err` is why there is nothing.
-    pub(crate) fn identity_value(&self, key: &str) -> Option<Result<Value, String>> {
+    /// What a line of `[match]` that is no key of the configuration sees.
+    pub(crate) fn beside(&self, key: &str) -> Option<Beside> {
         match key {
             FINGERPRINT => Some(match self.fingerprint() {
-                Ok(fingerprint) => Ok(fingerprint.to_string().into()),
-                Err(fault) => Err(format!("none: {fault}")),
+                Ok(fingerprint) => Beside::Is(fingerprint.to_string().into()),
+                Err(fault) => Beside::Unknown(format!("none: {fault}")),
             }),
             ARTIFACT => Some(match &self.identity.artifact {
-                Some(artifact) => Ok(artifact.as_str().into()),
-                None => Err("none: the model does not lie in a snapshot of the hub".to_owned()),
+                Some(artifact) => Beside::Is(artifact.as_str().into()),
+                None => Beside::Unknown("none: the model does not lie in a snapshot of the hub".to_owned()),
             }),
-            _ => None,
+            _ => asked_by(key).map(|asked| seen(self.identity.tokenizer.as_ref(), asked)),
         }
     }
 }

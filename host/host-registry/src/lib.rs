@@ -58,6 +58,7 @@ mod select;
 mod set;
 mod setting;
 mod source;
+mod tokenizer;
 
 pub use composition::{Composition, GraphPart, MatchLine, Policy, Quantisation};
 pub use decision::{Candidate, Decision, MatchRefusal, Verdict};

@@ -6,6 +6,7 @@ use crate::error::ProfileError;
 use crate::nearest::nearest;
 use crate::profile::SCHEMA_VERSION;
 use crate::source::ProfileSource;
+use crate::tokenizer::TOKENIZER;
 
 /// Looks at `schema` before anything else, so that a text of another version is not judged by this one's keys.
 pub(crate) fn check_version(source: &ProfileSource) -> Result<(), ProfileError> {
@@ -35,10 +36,13 @@ pub(crate) fn explain(source: &ProfileSource, error: &toml::de::Error) -> Profil
     }
     if let Some(rest) = message.strip_prefix("unknown field ") {
         let names = quoted(rest);
-        if let Some((key, known)) = names.split_first() {
-            let near = nearest(key, known.iter().copied());
+        if let Some((unknown, known)) = names.split_first() {
+            let near = nearest(unknown, known.iter().copied());
             let known = known.iter().map(|name| (*name).to_owned()).collect();
-            return ProfileError::UnknownKey { place, key: (*key).to_owned(), known, nearest: near };
+            let path = error.span().and_then(|span| source.path_at(unknown, span.start));
+            let dotted = path.and_then(|path| dotted_line(path, &near));
+            let key = (*unknown).to_owned();
+            return ProfileError::UnknownKey { place, key, known, nearest: near, dotted };
         }
     }
     if let Some(rest) = message.strip_prefix("missing field ") {
@@ -51,6 +55,14 @@ pub(crate) fn explain(source: &ProfileSource, error: &toml::de::Error) -> Profil
     };
     let found = found.trim_end_matches(" as i128").to_owned();
     ProfileError::Type { place, key, found, expected: in_words(expected).to_owned() }
+}
+
+/// The line of `[match]` that was meant by `a.b = …`, which is a table in TOML and not the key `"a.b"`; none where the
+/// key is a condition misspelt.
+fn dotted_line(path: &[String], nearest: &[String]) -> Option<String> {
+    let [table, line, _] = path else { return None };
+    let is_line = table == "match" && (line == TOKENIZER || nearest.is_empty());
+    is_line.then(|| path[1..].join("."))
 }
 
 /// Serde names Rust's types; a profile's author thinks in TOML's.

@@ -130,6 +130,13 @@ impl ProfileSource {
         covering.or_else(inside).map(|path| path.join(".")).unwrap_or_default()
     }
 
+    /// The path of the key of this name that stands at a position; the place of a value may be kept in its place.
+    pub(crate) fn path_at(&self, key: &str, at: usize) -> Option<&[String]> {
+        let named = self.spans.iter().filter(|(path, _)| path.last().is_some_and(|last| last == key));
+        let behind = named.filter(|(_, known)| known.start >= at);
+        behind.min_by_key(|(_, known)| known.start).map(|(path, _)| path.as_slice())
+    }
+
     /// The place of a range of bytes. The width ends with the line; control characters of the line, which a
     /// terminal would obey, are replaced; a line too long to show is left out.
     pub(crate) fn place_of(&self, span: Range<usize>) -> Place {

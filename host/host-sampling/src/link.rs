@@ -93,7 +93,7 @@ impl Link {
                     [gain, width, shoulder, toe, offset].map(|x| f64::from(*x));
                 Link::Hlg(Hlg { gain, width, shoulder, toe, pivot: *pivot, offset })
             }
-            Sampler::HlgOetf => Link::HlgOetf,
+            Sampler::HlgOetf {} => Link::HlgOetf,
             Sampler::HlgEotf { peak_luminance } => Link::HlgEotf(*peak_luminance),
             Sampler::HlgPipeline { alpha, peak_luminance } => {
                 Link::HlgPipeline { alpha: *alpha, peak_luminance: *peak_luminance }

@@ -6,10 +6,12 @@
 //!        ─► tokenizer (on a second thread) and repacked weights ─► engine
 //! ```
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread;
 
+use host_core::TokenizerKey;
 use host_core::quant::{self, QuantProfile};
 use host_device::MemoryPlan;
 use host_engine::{Engine, EngineOptions};
@@ -130,7 +132,9 @@ pub fn locate(
     let model = fetch(store, profiles, source, progress)?;
     let config = read_config(&model.path)?;
     let identity = ModelIdentity::read(&model.path)?;
-    Ok(Located { model, config, identity })
+    let mut located = Located { model, config, identity };
+    located.look_at_tokenizer(&profiles.tokenizer_keys());
+    Ok(located)
 }
 
 /// Fetches the model where it is not here yet.
@@ -357,6 +361,17 @@ impl Described {
 }
 
 impl Located {
+    /// Has [`ModelIdentity::tokenizer`] answer what is asked. Reads what was not asked before, and nothing where
+    /// nothing is asked.
+    pub fn look_at_tokenizer(&mut self, keys: &BTreeSet<TokenizerKey>) {
+        let known = self.identity.tokenizer.get_or_insert_default();
+        let keys = keys.iter().filter(|key| !known.contains_key(key)).copied().collect();
+        known.append(&mut match self.config.origin {
+            ConfigOrigin::ConfigJson(_) => host_text::tokenizer_facts(&self.model.path, &keys),
+            ConfigOrigin::GgufMetadata(_) => host_weights::gguf::tokenizer_facts(&self.model.path, &keys),
+        });
+    }
+
     /// The model as profiles see it.
     pub fn subject(&self) -> Subject<'_> {
         Subject { config: &self.config.json, identity: &self.identity }

@@ -2,6 +2,7 @@
 
 mod byte_level;
 mod export;
+mod facts;
 mod folder;
 mod pieces;
 mod pipeline;
@@ -16,6 +17,7 @@ use std::path::Path;
 
 use host_core::{Sampler, SamplingChain, Vocabulary};
 
+pub use facts::tokenizer_facts;
 pub use special::{SpecialToken, SpecialTokens};
 
 use crate::decoder::Decoder;

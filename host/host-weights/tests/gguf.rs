@@ -2,11 +2,12 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use host_core::Reported;
-use host_weights::gguf::Model;
+use host_core::{Reported, TokenizerFact, TokenizerKey};
+use host_weights::gguf::{Model, tokenizer_facts};
 use host_weights::{Checkpoint, Encoding, Format, Offset, Tensor, read_config};
 use serde_json::{Value, json};
 use support::{ARRAY, E, Gguf, TEXT, array, fixtures, small_gemma, small_llama, text};
@@ -344,4 +345,51 @@ fn published_models_open_whole() {
             );
         }
     }
+}
+
+/// The digest is that of `tests/oracle/gguf_tokenizer_digest.py`.
+#[test]
+fn a_file_says_what_its_tokenizer_is() {
+    let all = BTreeSet::from(TokenizerKey::ALL);
+    let (text, absent) = (
+        |text: &str| TokenizerFact::Text(text.to_owned()),
+        |why: &str| TokenizerFact::Absent(why.to_owned()),
+    );
+    let facts = tokenizer_facts(&fixtures().join("gguf-models/llama-f32.gguf"), &all);
+    let expected = [
+        (TokenizerKey::Kind, text("llama")),
+        (TokenizerKey::Pre, text("default")),
+        (TokenizerKey::Class, absent("a GGUF file names none")),
+        (TokenizerKey::NVocab, TokenizerFact::Count(256)),
+        (TokenizerKey::Digest, text("f3b7efcb9927b9558a152ebfe248bdc33d1445f33bfde578b85c376accf4d832")),
+    ];
+    assert_eq!(facts.into_iter().collect::<Vec<_>>(), expected);
+
+    let of = |gguf: Gguf, key: TokenizerKey| {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let path = folder.path().join("model.gguf");
+        fs::write(&path, gguf.bytes()).expect("a file");
+        tokenizer_facts(&path, &BTreeSet::from([key])).remove(&key).expect("an answer")
+    };
+    // The order of the keys in the file and what stands outside are no matter; a text of a token is.
+    let digest = |gguf: Gguf| of(gguf, TokenizerKey::Digest);
+    let mut turned = small_llama();
+    turned.keys.reverse();
+    assert_eq!(digest(turned), digest(small_llama()));
+    assert_eq!(digest(small_llama().text("tokenizer.chat_template", "x")), digest(small_llama()));
+    assert_ne!(digest(small_llama().text("tokenizer.ggml.pre", "x")), digest(small_llama()));
+    let without = |key: &str| small_llama().without(key);
+    assert_eq!(
+        of(without("tokenizer.ggml.model"), TokenizerKey::Kind),
+        absent("the file has no `tokenizer.ggml.model`")
+    );
+    assert_eq!(
+        of(without("tokenizer.ggml.tokens"), TokenizerKey::NVocab),
+        absent("the file has no `tokenizer.ggml.tokens`")
+    );
+    let wrong = without("tokenizer.ggml.model").u32("tokenizer.ggml.model", 3);
+    assert!(matches!(of(wrong, TokenizerKey::Kind), TokenizerFact::Unreadable(_)));
+    let broken = tokenizer_facts(&fixtures().join("gguf-models/PROVENANCE.toml"), &all);
+    assert!(broken.values().all(|fact| matches!(fact, TokenizerFact::Unreadable(_))), "{broken:?}");
+    assert!(tokenizer_facts(&fixtures().join("nothing.gguf"), &BTreeSet::new()).is_empty());
 }

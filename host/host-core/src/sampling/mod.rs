@@ -4,6 +4,7 @@
 //! profiles and flags use; [`SamplingSettings::samplers`] is the one place that turns it into a chain.
 
 mod error;
+pub mod parameters;
 mod range;
 mod sampler;
 mod settings;

@@ -1,8 +1,9 @@
-//! The ranges of samplers' parameters.
+//! Judges the parameters of samplers by the list of them, and by what no list can say.
 
 use std::fmt::Display;
 
 use super::SamplingError;
+use super::parameters::{Form, Parameter};
 use super::sampler::Shaper;
 
 /// Checks the parameters of the sampler with this name.
@@ -22,41 +23,34 @@ impl Ranges {
         }
     }
 
-    pub(super) fn finite(&self, name: &'static str, found: f32) -> Result<(), SamplingError> {
-        self.holds(name, found.is_finite(), "a finite number", found)
+    /// A parameter that the list has as a number.
+    pub(super) fn number(&self, name: &'static str, found: f32) -> Result<(), SamplingError> {
+        let Some(Parameter { form: Form::Number(range), .. }) = Parameter::of(self.0, name) else {
+            unreachable!("`{name}` of `{}` stands in the list as a number, as a test tells", self.0)
+        };
+        self.holds(name, range.holds(found), range.words, found)
     }
 
-    /// `least` is 0 or 1.
-    pub(super) fn at_least(&self, name: &'static str, found: f32, least: f32) -> Result<(), SamplingError> {
-        let expected = if least == 0.0 { "a finite number, 0 or more" } else { "a finite number, 1 or more" };
-        self.holds(name, found >= least && found.is_finite(), expected, found)
-    }
-
-    pub(super) fn above_zero(&self, name: &'static str, found: f32) -> Result<(), SamplingError> {
-        self.holds(name, found > 0.0 && found.is_finite(), "a finite number above 0", found)
-    }
-
+    /// A parameter that the list has as a whole number.
     pub(super) fn count(&self, name: &'static str, found: u32) -> Result<(), SamplingError> {
-        self.holds(name, found > 0, "at least 1", found)
-    }
-
-    /// The system gamma `1.2 + 0.42 log10(peak / 1000)` is above 0 from 1.4 candelas a square metre on.
-    pub(super) fn luminance(&self, found: f32) -> Result<(), SamplingError> {
-        self.holds("peak_luminance", (2.0..=1e6).contains(&found), "from 2 to 1000000", found)
+        let Some(Parameter { form: Form::Count(least), .. }) = Parameter::of(self.0, name) else {
+            unreachable!("`{name}` of `{}` stands in the list as a whole number, as a test tells", self.0)
+        };
+        self.holds(name, found >= least.n, least.words, found)
     }
 
     pub(super) fn shaper(&self, shaper: &Shaper) -> Result<(), SamplingError> {
         let Shaper { window, x_mid, y_mid, x_foot, y_foot, power, slope, shoulder, .. } = shaper;
-        self.above_zero("window", *window)?;
-        self.holds("x_mid", *x_mid > 0.0 && *x_mid <= 1.0, "above 0 and at most 1", x_mid)?;
+        self.number("window", *window)?;
+        self.number("x_mid", *x_mid)?;
         self.holds("x_foot", *x_foot > 0.0 && x_foot < x_mid, "above 0 and below x_mid", x_foot)?;
-        self.above_zero("y_mid", *y_mid)?;
+        self.number("y_mid", *y_mid)?;
         self.holds("y_foot", *y_foot >= 0.0 && y_foot < y_mid, "from 0 on and below y_mid", y_foot)?;
-        self.above_zero("power", *power)?;
-        self.above_zero("slope", *slope)?;
-        self.above_zero("shoulder", *shoulder)?;
-        self.above_zero("target_gap", shaper.target_gap)?;
-        self.luminance(shaper.peak_luminance)
+        self.number("power", *power)?;
+        self.number("slope", *slope)?;
+        self.number("shoulder", *shoulder)?;
+        self.number("target_gap", shaper.target_gap)?;
+        self.number("peak_luminance", shaper.peak_luminance)
     }
 
     /// At least two points of different x, rising: a curve that turned likely tokens into unlikely ones is refused.

@@ -136,7 +136,8 @@ pub enum Sampler {
         offset: f32,
     },
     /// The opto-electrical transfer function of hybrid log-gamma.
-    HlgOetf,
+    // A form with fields, of which there are none: one without would let any parameter pass.
+    HlgOetf {},
     /// Its inverse with the system's gamma for a display.
     HlgEotf {
         /// Peak luminance of the display.
@@ -207,31 +208,6 @@ pub enum Breaker {
 }
 
 impl Sampler {
-    /// Every sampler's name, as profiles write it.
-    pub const NAMES: [&str; 21] = [
-        "logit_bias",
-        "repetition",
-        "presence",
-        "frequency",
-        "dry",
-        "top_k",
-        "top_p",
-        "min_p",
-        "typical_p",
-        "xtc",
-        "top_n_sigma",
-        "temperature",
-        "dynamic_temperature",
-        "mirostat_v1",
-        "mirostat_v2",
-        "hlg",
-        "hlg_oetf",
-        "hlg_eotf",
-        "hlg_pipeline",
-        "hlg_shaper",
-        "curve",
-    ];
-
     /// The name that the chain knows it by: `top_p`.
     pub fn name(&self) -> &'static str {
         match self {
@@ -251,7 +227,7 @@ impl Sampler {
             Sampler::MirostatV1 { .. } => "mirostat_v1",
             Sampler::MirostatV2 { .. } => "mirostat_v2",
             Sampler::Hlg { .. } => "hlg",
-            Sampler::HlgOetf => "hlg_oetf",
+            Sampler::HlgOetf {} => "hlg_oetf",
             Sampler::HlgEotf { .. } => "hlg_eotf",
             Sampler::HlgPipeline { .. } => "hlg_pipeline",
             Sampler::HlgShaper(_) => "hlg_shaper",
@@ -287,55 +263,51 @@ impl Sampler {
                 let holds = *number < f32::INFINITY;
                 ranges.holds("bias", holds, "finite numbers or negative infinity", number)
             }),
-            Sampler::Repetition { penalty, .. } => ranges.at_least("penalty", *penalty, 0.0),
-            Sampler::Presence { penalty, .. } | Sampler::Frequency { penalty, .. } => {
-                ranges.finite("penalty", *penalty)
-            }
+            Sampler::Repetition { penalty, .. }
+            | Sampler::Presence { penalty, .. }
+            | Sampler::Frequency { penalty, .. } => ranges.number("penalty", *penalty),
             Sampler::Dry { multiplier, base, allowed_length, .. } => {
-                ranges.at_least("multiplier", *multiplier, 0.0)?;
-                ranges.at_least("base", *base, 1.0)?;
+                ranges.number("multiplier", *multiplier)?;
+                ranges.number("base", *base)?;
                 ranges.count("allowed_length", *allowed_length)
             }
-            Sampler::TopK { .. } | Sampler::HlgOetf => Ok(()),
-            Sampler::TopP { p } | Sampler::TypicalP { p } => {
-                ranges.holds("p", *p > 0.0 && *p <= 1.0, "above 0 and at most 1", p)
-            }
+            Sampler::TopK { .. } | Sampler::HlgOetf {} => Ok(()),
+            Sampler::TopP { p } | Sampler::TypicalP { p } => ranges.number("p", *p),
             Sampler::MinP { p, min_keep } => {
-                ranges.holds("p", (0.0..=1.0).contains(p), "from 0 to 1", p)?;
+                ranges.number("p", *p)?;
                 ranges.count("min_keep", *min_keep)
             }
             Sampler::Xtc { probability, threshold } => {
-                let share = (0.0..=1.0).contains(probability);
-                ranges.holds("probability", share, "from 0 to 1", probability)?;
-                ranges.holds("threshold", (0.0..=0.5).contains(threshold), "from 0 to 0.5", threshold)
+                ranges.number("probability", *probability)?;
+                ranges.number("threshold", *threshold)
             }
-            Sampler::TopNSigma { n } => ranges.at_least("n", *n, 0.0),
-            Sampler::Temperature { temperature } => ranges.at_least("temperature", *temperature, 0.0),
+            Sampler::TopNSigma { n } => ranges.number("n", *n),
+            Sampler::Temperature { temperature } => ranges.number("temperature", *temperature),
             Sampler::DynamicTemperature { temperature, range, exponent } => {
-                ranges.at_least("temperature", *temperature, 0.0)?;
-                ranges.at_least("range", *range, 0.0)?;
-                ranges.at_least("exponent", *exponent, 0.0)
+                ranges.number("temperature", *temperature)?;
+                ranges.number("range", *range)?;
+                ranges.number("exponent", *exponent)
             }
             Sampler::MirostatV1 { tau, eta, m } => {
-                ranges.at_least("tau", *tau, 0.0)?;
-                ranges.at_least("eta", *eta, 0.0)?;
-                ranges.holds("m", *m >= 2, "at least 2", m)
+                ranges.number("tau", *tau)?;
+                ranges.number("eta", *eta)?;
+                ranges.count("m", *m)
             }
             Sampler::MirostatV2 { tau, eta } => {
-                ranges.at_least("tau", *tau, 0.0)?;
-                ranges.at_least("eta", *eta, 0.0)
+                ranges.number("tau", *tau)?;
+                ranges.number("eta", *eta)
             }
             Sampler::Hlg { gain, width, shoulder, toe, offset, .. } => {
-                ranges.above_zero("gain", *gain)?;
-                ranges.above_zero("width", *width)?;
-                ranges.above_zero("shoulder", *shoulder)?;
-                ranges.above_zero("toe", *toe)?;
-                ranges.finite("offset", *offset)
+                ranges.number("gain", *gain)?;
+                ranges.number("width", *width)?;
+                ranges.number("shoulder", *shoulder)?;
+                ranges.number("toe", *toe)?;
+                ranges.number("offset", *offset)
             }
-            Sampler::HlgEotf { peak_luminance } => ranges.luminance(*peak_luminance),
+            Sampler::HlgEotf { peak_luminance } => ranges.number("peak_luminance", *peak_luminance),
             Sampler::HlgPipeline { alpha, peak_luminance } => {
-                ranges.above_zero("alpha", *alpha)?;
-                ranges.luminance(*peak_luminance)
+                ranges.number("alpha", *alpha)?;
+                ranges.number("peak_luminance", *peak_luminance)
             }
             Sampler::HlgShaper(shaper) => ranges.shaper(shaper),
             Sampler::Curve { points } => ranges.points(points),

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::parameters::FLAT_KEYS;
 use super::{Breaker, Sampler, SamplingError};
 
 /// The sampling settings of one request, with the field's names.
@@ -93,9 +94,9 @@ impl SamplingSettings {
     /// # Errors
     /// [`SamplingError`] names the first setting outside its range.
     pub fn check(&self) -> Result<(), SamplingError> {
-        self.every_sampler().iter().try_for_each(|(key, sampler, _)| {
+        self.every_sampler().iter().try_for_each(|(sampler, _)| {
             sampler.check().map_err(|error| SamplingError {
-                name: flat_name(key, error.name),
+                name: flat_name(sampler.name(), error.name),
                 sampler: None,
                 ..error
             })
@@ -104,19 +105,19 @@ impl SamplingSettings {
 
     /// The chain that these settings stand for; what changes nothing has no link.
     pub fn samplers(&self) -> Vec<Sampler> {
-        let acting = self.every_sampler().into_iter().filter(|(_, _, is_on)| *is_on);
+        let acting = self.every_sampler().into_iter().filter(|(_, is_on)| *is_on);
         let is_greedy = self.temperature == 0.0;
         // Temperature 0 takes the most likely token before any of these could drop one.
         acting
-            .map(|(_, sampler, _)| sampler)
+            .map(|(sampler, _)| sampler)
             .filter(|sampler| {
                 !is_greedy || sampler.is_penalty() || matches!(sampler, Sampler::Temperature { .. })
             })
             .collect()
     }
 
-    /// Every sampler with the stem of its keys and whether it changes anything, in order.
-    fn every_sampler(&self) -> [(&'static str, Sampler, bool); 10] {
+    /// Every sampler and whether it changes anything, in order.
+    fn every_sampler(&self) -> [(Sampler, bool); 10] {
         let repetition = Sampler::Repetition {
             penalty: self.repetition_penalty,
             context_tokens: self.repetition_context_tokens,
@@ -139,33 +140,24 @@ impl SamplingSettings {
         let xtc = Sampler::Xtc { probability: self.xtc_probability, threshold: self.xtc_threshold };
         let is_repetition_on = self.repetition_penalty != 0.0 && self.repetition_penalty != 1.0;
         [
-            ("logit_bias", Sampler::LogitBias { bias: self.logit_bias.clone() }, !self.logit_bias.is_empty()),
-            ("repetition", repetition, is_repetition_on),
-            ("presence", presence, self.presence_penalty != 0.0),
-            ("frequency", frequency, self.frequency_penalty != 0.0),
-            ("dry", dry, self.dry_multiplier != 0.0),
-            ("top_p", Sampler::TopP { p: self.top_p }, self.top_p < 1.0),
-            ("min_p", Sampler::MinP { p: self.min_p, min_keep: 1 }, self.min_p > 0.0),
-            ("xtc", xtc, self.xtc_probability > 0.0),
-            ("top_k", Sampler::TopK { k: self.top_k }, self.top_k > 0),
-            ("temperature", Sampler::Temperature { temperature: self.temperature }, self.temperature != 1.0),
+            (Sampler::LogitBias { bias: self.logit_bias.clone() }, !self.logit_bias.is_empty()),
+            (repetition, is_repetition_on),
+            (presence, self.presence_penalty != 0.0),
+            (frequency, self.frequency_penalty != 0.0),
+            (dry, self.dry_multiplier != 0.0),
+            (Sampler::TopP { p: self.top_p }, self.top_p < 1.0),
+            (Sampler::MinP { p: self.min_p, min_keep: 1 }, self.min_p > 0.0),
+            (xtc, self.xtc_probability > 0.0),
+            (Sampler::TopK { k: self.top_k }, self.top_k > 0),
+            (Sampler::Temperature { temperature: self.temperature }, self.temperature != 1.0),
         ]
     }
 }
 
-/// The flat setting that a sampler's parameter comes from.
-fn flat_name(stem: &'static str, parameter: &'static str) -> &'static str {
-    match (stem, parameter) {
-        ("repetition", _) => "repetition_penalty",
-        ("presence", _) => "presence_penalty",
-        ("frequency", _) => "frequency_penalty",
-        ("dry", "multiplier") => "dry_multiplier",
-        ("dry", "base") => "dry_base",
-        ("dry", _) => "dry_allowed_length",
-        ("xtc", "probability") => "xtc_probability",
-        ("xtc", _) => "xtc_threshold",
-        (stem, _) => stem,
-    }
+/// The flat setting that a sampler's parameter comes from; the logit bias has its sampler's name.
+fn flat_name(sampler: &'static str, parameter: &'static str) -> &'static str {
+    let flat = FLAT_KEYS.iter().find(|(_, of, named)| *of == sampler && *named == parameter);
+    flat.map_or(sampler, |(flat, ..)| flat)
 }
 
 impl SamplingChain {

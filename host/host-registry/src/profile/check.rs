@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use super::{GraphRef, KvDtype, Predicate, Profile, Quant, SamplingDefaults};
 use crate::fingerprint::{ARTIFACT, ConfigFingerprint, FINGERPRINT};
-use host_core::Numeric;
+use crate::tokenizer::{asked_by, known_keys};
+use host_core::{Numeric, TokenizerKey};
 use host_plugins::QuarantineRules;
 
 /// A value that its type admits and its meaning does not.
@@ -83,6 +84,19 @@ impl Faults {
                 self.add(&["match", key], expected, found);
             } else if let Some((expected, found)) = identity_fault(key, predicate) {
                 self.add(&["match", key], expected, found);
+            }
+            match asked_by(key) {
+                Some(None) => self.add(
+                    &["match", key],
+                    &format!("one of {}", known_keys()),
+                    "nothing that a tokenizer tells",
+                ),
+                Some(Some(asked)) => {
+                    if let Some((expected, found)) = tokenizer_fault(asked, predicate) {
+                        self.add(&["match", key], expected, found);
+                    }
+                }
+                None => {}
             }
         }
         if profile.match_.keys().any(|key| key == ARTIFACT)
@@ -287,6 +301,40 @@ fn identity_fault(key: &str, predicate: &Predicate) -> Option<(&'static str, Str
         ..Predicate::default()
     };
     (texts.is_empty() || *predicate != only).then(|| (expected, predicate.to_string()))
+}
+
+/// What is wrong with a line on the tokenizer: each question has answers of one type.
+fn tokenizer_fault(asked: TokenizerKey, predicate: &Predicate) -> Option<(&'static str, String)> {
+    let (is_good, expected): (fn(&Value) -> bool, _) = match asked {
+        TokenizerKey::Kind | TokenizerKey::Pre | TokenizerKey::Class => {
+            (is_word, "a text, `in` with texts, or `present`")
+        }
+        TokenizerKey::NVocab => {
+            (is_count, "a whole number from 1 on, `in` with some, `min`, `max` or `present`")
+        }
+        TokenizerKey::Digest => (is_digest, "64 lower-case hexadecimal digits, `in` with some, or `present`"),
+    };
+    let mut values = predicate.equals.iter().chain(predicate.one_of.iter().flatten());
+    if let Some(bad) = values.find(|value| !is_good(value)) {
+        return Some((expected, bad.to_string()));
+    }
+    let has_bounds = predicate.min.is_some() || predicate.max.is_some();
+    let asks_of_parts = predicate.contains.is_some() || predicate.keys.is_some();
+    let is_other = asks_of_parts || (has_bounds && asked != TokenizerKey::NVocab);
+    is_other.then(|| (expected, predicate.to_string()))
+}
+
+fn is_word(value: &Value) -> bool {
+    value.as_str().is_some_and(|text| !text.trim().is_empty())
+}
+
+fn is_count(value: &Value) -> bool {
+    value.as_u64().is_some_and(|count| count > 0)
+}
+
+fn is_digest(value: &Value) -> bool {
+    let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    value.as_str().is_some_and(|text| text.len() == 64 && text.bytes().all(is_hex))
 }
 
 fn is_artifact(text: &str) -> bool {

@@ -4,11 +4,15 @@
 //!
 //! A profile that extends another has only some of the keys, so nothing but the head is required of it.
 
-use host_core::Sampler;
+use std::ops::Bound;
+
+use host_core::sampling::parameters::{FLAT_KEYS, Form, Parameter, Range};
+use host_core::{Sampler, TokenizerKey};
 use serde_json::{Map, Value, json};
 
 use super::SCHEMA_VERSION;
 use super::budget::CEILINGS;
+use crate::tokenizer::TOKENIZER;
 
 /// The schema. It stands for every text that the loader reads without a report of form.
 pub fn json_schema() -> Value {
@@ -107,14 +111,6 @@ fn count() -> Value {
     json!({ "type": "integer", "minimum": 1 })
 }
 
-fn number(minimum: f64, maximum: Option<f64>) -> Value {
-    let mut schema = json!({ "type": "number", "minimum": minimum });
-    if let Some(maximum) = maximum {
-        schema["maximum"] = json!(maximum);
-    }
-    schema
-}
-
 fn digest() -> Value {
     json!({ "type": "string", "pattern": "^(sha256:)?[0-9a-fA-F]{64}$" })
 }
@@ -142,11 +138,42 @@ fn source() -> Value {
 }
 
 fn matching() -> Value {
+    let lines = TokenizerKey::ALL.map(|key| (format!("{TOKENIZER}.{}", key.name()), of_tokenizer(key)));
+    let names: Vec<&String> = lines.iter().map(|(name, _)| name).collect();
+    let names = json!([{ "enum": names }, { "not": { "pattern": format!("^{TOKENIZER}(\\.|$)") } }]);
     json!({
         "type": "object",
-        "propertyNames": { "pattern": "^[^.]+(\\.[^.]+)*$" },
+        "propertyNames": { "pattern": "^[^.]+(\\.[^.]+)*$", "anyOf": names },
+        "properties": Map::from_iter(lines),
         "additionalProperties": { "$ref": "#/$defs/predicate" },
     })
+}
+
+/// A line on the tokenizer: any line whose values are of the one type that its question has answers of.
+fn of_tokenizer(key: TokenizerKey) -> Value {
+    let (about, value) = match key {
+        TokenizerKey::Kind => ("What splits text: BPE, Unigram, gpt2, llama", word()),
+        TokenizerKey::Pre => ("The pre-tokenizer that a GGUF file names", word()),
+        TokenizerKey::Class => ("tokenizer_class of tokenizer_config.json", word()),
+        TokenizerKey::NVocab => ("How many ids there are, added tokens included", count()),
+        TokenizerKey::Digest => {
+            ("SHA-256 of tokenizer.json, or of a GGUF file's tokenizer keys, as explain shows it", hex_64())
+        }
+    };
+    // Text has no bounds, and no answer has parts.
+    let bound = key == TokenizerKey::NVocab;
+    let asks = json!({ "type": "object", "properties": {
+        "equals": value, "in": list(value.clone()), "min": bound, "max": bound, "contains": false, "keys": false,
+    } });
+    told(about, json!({ "$ref": "#/$defs/predicate", "anyOf": [value, asks] }))
+}
+
+fn word() -> Value {
+    json!({ "type": "string", "pattern": "\\S" })
+}
+
+fn hex_64() -> Value {
+    json!({ "type": "string", "pattern": "^[0-9a-f]{64}$" })
 }
 
 /// Numbers, texts, truth values, or lists of them.
@@ -239,31 +266,51 @@ fn kv() -> Value {
     object([("kind", name()), ("dtype", json!({ "oneOf": [name(), by] }))])
 }
 
-/// Every flat key with its range.
+/// What the list of samplers' parameters says of one.
+fn parameter(form: Form) -> Value {
+    match form {
+        Form::Number(range) => in_range(range),
+        Form::Count(least) => json!({ "type": "integer", "minimum": least.n, "maximum": u32::MAX }),
+        Form::Word(words) => json!({ "enum": words }),
+        Form::Breakers => list(json!({ "oneOf": [text(), token_id()] })),
+        Form::Bias => pairs(token_id(), json!({ "type": "number" })),
+        Form::Points => {
+            let share = json!({ "type": "number", "minimum": 0, "maximum": 100 });
+            let mut points = pairs(share.clone(), share);
+            points["minItems"] = json!(2);
+            points
+        }
+    }
+}
+
+fn in_range(range: Range) -> Value {
+    let mut schema = json!({ "type": "number" });
+    match range.from {
+        Bound::Included(least) => schema["minimum"] = json!(least),
+        Bound::Excluded(least) => schema["exclusiveMinimum"] = json!(least),
+        Bound::Unbounded => {}
+    }
+    if let Some(most) = range.to {
+        schema["maximum"] = json!(most);
+    }
+    schema
+}
+
+fn token_id() -> Value {
+    json!({ "type": "integer", "minimum": 0, "maximum": u32::MAX })
+}
+
+fn pairs(first: Value, second: Value) -> Value {
+    list(json!({ "type": "array", "prefixItems": [first, second], "minItems": 2, "maxItems": 2 }))
+}
+
+/// Every flat key, as the parameter that it stands for.
 fn flat_keys() -> Map<String, Value> {
-    let tokens = || json!({ "type": "integer", "minimum": 0 });
-    let share = |least: f64| number(least, Some(1.0));
-    let breaker = json!({ "oneOf": [text(), tokens()] });
-    let keys = [
-        ("temperature", number(0.0, None)),
-        ("top_k", tokens()),
-        ("top_p", json!({ "type": "number", "exclusiveMinimum": 0, "maximum": 1 })),
-        ("min_p", share(0.0)),
-        ("xtc_probability", share(0.0)),
-        ("xtc_threshold", number(0.0, Some(0.5))),
-        ("repetition_penalty", number(0.0, None)),
-        ("repetition_context_tokens", tokens()),
-        ("presence_penalty", json!({ "type": "number" })),
-        ("presence_context_tokens", tokens()),
-        ("frequency_penalty", json!({ "type": "number" })),
-        ("frequency_context_tokens", tokens()),
-        ("dry_multiplier", json!({ "type": "number" })),
-        ("dry_base", json!({ "type": "number" })),
-        ("dry_allowed_length", tokens()),
-        ("dry_context_tokens", tokens()),
-        ("dry_sequence_breakers", list(breaker)),
-    ];
-    keys.into_iter().map(|(key, schema)| (key.to_owned(), schema)).collect()
+    let key = |(key, sampler, name): (&str, &str, &str)| {
+        let known = Parameter::of(sampler, name).expect("a flat key stands for a parameter of the list");
+        (key.to_owned(), parameter(known.form))
+    };
+    FLAT_KEYS.into_iter().map(key).collect()
 }
 
 fn sampling() -> Value {
@@ -287,13 +334,15 @@ fn whole_sampling() -> Value {
     json!({ "if": { "not": { "required": ["chain"] } }, "then": { "required": flat } })
 }
 
-/// Each sampler by its name. Its parameters are for the loader to judge, whose reports name them.
+/// Each sampler by its name, with all of its parameters.
 fn samplers() -> Vec<Value> {
     let sampler = |name: &str| {
+        let known = Sampler::parameters(name).expect("a sampler of the list");
+        let mut properties = Map::from_iter([("sampler".to_owned(), json!({ "const": name }))]);
+        properties.extend(known.iter().map(|known| (known.name.to_owned(), parameter(known.form))));
+        let required: Vec<&String> = properties.keys().collect();
         json!({
-            "type": "object",
-            "properties": { "sampler": { "const": name } },
-            "required": ["sampler"],
+            "type": "object", "required": required, "properties": properties, "additionalProperties": false,
         })
     };
     Sampler::NAMES.into_iter().map(sampler).collect()

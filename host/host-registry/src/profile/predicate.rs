@@ -8,14 +8,17 @@ use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::fingerprint::Subject;
+use crate::tokenizer::Beside;
 
 /// The lines of `[match]`, in the file's order. All must hold.
 ///
 /// A key is a path into `config.json`, its parts joined by dots (`"rope_scaling.rope_type"`). Where the
 /// configuration has a `text_config`, keys are looked up there first and at the top level after it.
 ///
-/// Two lines are no keys of the configuration: `fingerprint` is the [`crate::ConfigFingerprint`], `artifact` the
-/// snapshot of the hub in which the model lies, `hf:ORG/NAME@COMMIT`.
+/// Some lines are no keys of the configuration: `fingerprint` is the [`crate::ConfigFingerprint`], `artifact` the
+/// snapshot of the hub in which the model lies, `hf:ORG/NAME@COMMIT`, and `tokenizer.kind`, `tokenizer.pre`,
+/// `tokenizer.class`, `tokenizer.n_vocab` and `tokenizer.digest` are what is known of its tokenizer
+/// ([`host_core::TokenizerKey`]).
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Match(pub Vec<(String, Predicate)>);
 
@@ -84,9 +87,10 @@ impl Match {
     pub fn failures<'a>(&self, model: impl Into<Subject<'a>>) -> Vec<FailedPredicate> {
         let model = model.into();
         let failure = |(key, predicate): &(String, Predicate)| {
-            let found = match model.identity_value(key) {
-                Some(Ok(value)) => predicate.check(Some(&value))?,
-                Some(Err(why)) => why,
+            let found = match model.beside(key) {
+                Some(Beside::Is(value)) => predicate.check(Some(&value))?,
+                Some(Beside::Absent(why)) => format!("{}: {why}", predicate.check(None)?),
+                Some(Beside::Unknown(why)) => why,
                 None => predicate.check(lookup(model.config, key))?,
             };
             Some(FailedPredicate { key: key.clone(), expected: predicate.to_string(), found })

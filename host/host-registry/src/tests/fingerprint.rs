@@ -40,7 +40,7 @@ fn of(config: &Map<String, Value>) -> String {
 fn the_goldens() {
     assert_eq!(of(&golden()), "4ce6e585e9bbc0e8");
     let kv_quant = [(0, 4), (1, 8)].map(|(layer_idx, bits)| KvQuant { layer_idx, bits, group_size: 64 });
-    let identity = ModelIdentity { kv_quant: Some(kv_quant.to_vec()), artifact: None };
+    let identity = ModelIdentity { kv_quant: Some(kv_quant.to_vec()), artifact: None, ..ModelIdentity::NONE };
     let mixed = Subject { config: &golden(), identity: &identity }.fingerprint().unwrap();
     assert_eq!(mixed.to_string(), "2ed540cade6911e3");
     assert_eq!(of(&with(json!({ "final_logit_softcapping": null }))), "fdd2b5499fab867a");
@@ -218,7 +218,7 @@ fn a_profile_for_one_artifact_fits_that_alone() {
     let lines = format!("artifact = \"hf:org/name@{commit}\"\n{GOLDEN}");
     let set = ProfileSet::from_texts([(FILE, pinned(&lines))]).unwrap();
     let fits = |artifact: Option<String>| {
-        let identity = ModelIdentity { kv_quant: None, artifact };
+        let identity = ModelIdentity { artifact, ..ModelIdentity::NONE };
         set.match_config(Subject { config: &golden(), identity: &identity }).chosen().is_ok()
     };
     assert!(fits(Some(format!("hf:org/name@{commit}"))));

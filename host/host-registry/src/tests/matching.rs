@@ -4,7 +4,7 @@ use host_core::Reported;
 use serde_json::{Value, json};
 
 use super::{PROFILE, config, edited, shown, table};
-use crate::{MatchRefusal, Predicate, ProfileSet, Verdict};
+use crate::{LoadedProfile, MatchRefusal, Predicate, ProfileSet, Verdict};
 
 /// Whether one line of `[match]` holds for a value of the key `k`; `null` for none.
 fn holds(predicate: &str, value: Value) -> bool {
@@ -197,4 +197,20 @@ fn an_altered_key_is_named_with_its_line() {
       | hidden_act = { equals = "silu", optional = true }
       | ^^^^^^^^^^
     "#);
+}
+
+/// In TOML `a.b = 1` is a table `a` with a key `b`; the keys of `[match]` are whole paths.
+#[test]
+fn a_path_without_quotes_is_told_to_be_quoted() {
+    let mend = |line: &str| {
+        let text = edited(&[("[match]", &format!("[match]\n{line}"))]);
+        let errors = LoadedProfile::parse(super::FILE, &text).unwrap_err();
+        errors[0].report().mend.unwrap()
+    };
+    assert_eq!(
+        mend("rope_scaling.rope_type = \"yarn\""),
+        "write one key in quotes, `\"rope_scaling.rope_type\" = …`"
+    );
+    assert_eq!(mend("tokenizer.kind = \"BPE\""), "write one key in quotes, `\"tokenizer.kind\" = …`");
+    assert_eq!(mend("rope_theta = { minn = 3 }"), "write `min` or `in`, or remove the key");
 }

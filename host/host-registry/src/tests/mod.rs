@@ -23,6 +23,7 @@ mod requests;
 mod resolving;
 mod schema;
 mod shipped;
+mod tokenizer;
 
 use std::fmt::Write;
 

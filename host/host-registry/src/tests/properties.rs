@@ -156,7 +156,7 @@ fn sampling() -> impl Strategy<Value = SamplingTable> {
         (0u32..100).prop_map(|k| Sampler::TopK { k }),
         (0f32..9.0, 0f32..1.0).prop_map(|(tau, eta)| Sampler::MirostatV2 { tau, eta }),
         (-9f32..9.0, any::<u32>()).prop_map(|(number, id)| Sampler::LogitBias { bias: vec![(id, number)] }),
-        Just(Sampler::HlgOetf),
+        Just(Sampler::HlgOetf {}),
     ];
     let defaults = prop_oneof![flat, prop::collection::vec(sampler, 0..5).prop_map(SamplingDefaults::Chain)];
     let policy = prop::option::of(("[a-z]{1,8}", prop::collection::vec(Just(Right::FullLogits), 0..2)));

@@ -1,6 +1,10 @@
 //! Every way in which one file can fail to be a profile.
 
+use std::ops::Bound;
+
+use host_core::sampling::parameters::{FLAT_KEYS, Form, Parameter, Range};
 use host_core::{Reported, Sampler};
+use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE, edited, table};
 use crate::{LoadedProfile, ProfileError, ProfileSet};
@@ -290,6 +294,141 @@ fn faults_of_a_chain_are_named() {
     ];
     let reports = cases.iter().map(|(name, table)| ((*name).to_owned(), refused(&with_sampling(table))));
     snapshot!(table(reports));
+}
+
+/// Each chain is refused by the reader and by the schema for editors alike.
+#[test]
+fn the_schema_for_editors_knows_the_parameters_of_samplers() {
+    let takes = |chain: &str| editor_takes(&with_sampling(&format!("chain = [{chain}]")));
+    for chain in [
+        "",
+        "{ sampler = \"hlg_oetf\" }",
+        "{ sampler = \"logit_bias\", bias = [[3, -1.5]] }",
+        "{ sampler = \"dry\", multiplier = 0.8, base = 1.75, allowed_length = 2, context_tokens = 0, sequence_breakers = [\"\\n\", 7] }",
+        "{ sampler = \"hlg\", gain = 1, width = 2, shoulder = 4, toe = 6, pivot = \"median\", offset = -1 }",
+        "{ sampler = \"curve\", points = [[1, 1], [50, 60.5]] }",
+    ] {
+        assert!(takes(chain), "{chain}");
+        LoadedProfile::parse(FILE, &with_sampling(&format!("chain = [{chain}]"))).expect(chain);
+    }
+    for chain in [
+        "{ sampler = \"top_q\", p = 0.9 }",
+        "{ sampler = \"top_p\" }",
+        "{ sampler = \"top_p\", p = 0.9, k = 1 }",
+        "{ sampler = \"top_p\", p = 0 }",
+        "{ sampler = \"top_p\", p = \"0.9\" }",
+        "{ sampler = \"min_p\", p = 0.05, min_keep = 0 }",
+        "{ sampler = \"xtc\", probability = 0.5, threshold = 0.6 }",
+        "{ sampler = \"top_k\", k = -1 }",
+        "{ sampler = \"top_k\", k = 1.5 }",
+        "{ sampler = \"mirostat_v1\", tau = 5, eta = 0.1, m = 1 }",
+        "{ sampler = \"hlg\", gain = 1, width = 2, shoulder = 4, toe = 6, pivot = \"mode\", offset = -1 }",
+        "{ sampler = \"curve\", points = [[1, 1]] }",
+        "{ sampler = \"curve\", points = [[1, 1], [50, 101]] }",
+        "{ sampler = \"logit_bias\", bias = [[3]] }",
+        "{ p = 0.9 }",
+    ] {
+        assert!(!takes(chain), "{chain}");
+        LoadedProfile::parse(FILE, &with_sampling(&format!("chain = [{chain}]"))).expect_err(chain);
+    }
+}
+
+/// A value of each form that holds.
+fn good(form: Form) -> Value {
+    match form {
+        Form::Number(Range { from, to, .. }) => match (from, to) {
+            (Bound::Included(from) | Bound::Excluded(from), Some(to)) => json!((from + to) / 2.0),
+            (Bound::Included(from) | Bound::Excluded(from), None) => json!(from + 0.25),
+            (Bound::Unbounded, _) => json!(0.5),
+        },
+        Form::Count(least) => json!(least.n),
+        Form::Word(words) => json!(words[0]),
+        Form::Breakers => json!(["\n"]),
+        Form::Bias => json!([[1, -0.5]]),
+        Form::Points => json!([[1.0, 1.0], [50.0, 50.0]]),
+    }
+}
+
+/// Numbers at and around the ends of a range.
+fn probes(form: Form) -> Vec<f32> {
+    match form {
+        Form::Number(Range { from, to, .. }) => {
+            let mut probes = vec![-1.0, 0.0, 1e-30, 0.25, 1.0];
+            if let Bound::Included(end) | Bound::Excluded(end) = from {
+                probes.extend([end, end.next_down(), end.next_up()]);
+            }
+            probes.extend(to.iter().flat_map(|end| [*end, end.next_down(), end.next_up()]));
+            probes
+        }
+        Form::Count(least) => (0..least.n + 2).map(|n| n as f32).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The list of parameters is what a chain is read with and what is checked: every name, every range.
+#[test]
+fn a_sampler_is_read_and_judged_as_the_list_of_parameters_says() {
+    let mut n_probes = 0;
+    for name in Sampler::NAMES {
+        let parameters = Sampler::parameters(name).unwrap();
+        let mut sampler = Map::from_iter([("sampler".to_owned(), json!(name))]);
+        sampler.extend(parameters.iter().map(|known| (known.name.to_owned(), good(known.form))));
+        // Ends that depend on each other.
+        if name == "hlg_shaper" {
+            sampler.extend([("x_foot".to_owned(), json!(0.125)), ("y_foot".to_owned(), json!(0.125))]);
+        }
+        let read = |sampler: &Map<String, Value>| serde_json::from_value::<Sampler>(json!(sampler));
+        assert_eq!(read(&sampler).unwrap().check(), Ok(()), "{name}");
+        let more = Map::from_iter(sampler.clone().into_iter().chain([("more".to_owned(), json!(1))]));
+        assert!(read(&more).is_err(), "{name} with a parameter too many");
+        for known in parameters {
+            let mut less = sampler.clone();
+            less.remove(known.name);
+            assert!(read(&less).is_err(), "{name} without {}", known.name);
+            for probe in probes(known.form) {
+                if ["x_foot", "y_foot"].contains(&known.name) && probe > 0.125 {
+                    continue;
+                }
+                let mut probed = sampler.clone();
+                let (value, holds) = match known.form {
+                    Form::Number(range) => (json!(probe), range.holds(probe)),
+                    Form::Count(least) => (json!(probe as u32), probe as u32 >= least.n),
+                    _ => continue,
+                };
+                probed.insert(known.name.to_owned(), value);
+                // 0 and 1e-30 are one number for the middle of the shaper's curve, whose foot lies below.
+                let below_foot = ["x_mid", "y_mid"].contains(&known.name) && probe <= 0.125;
+                let judged = read(&probed).unwrap().check().is_ok();
+                assert_eq!(judged, holds && !below_foot, "{name} {} {probe:e}", known.name);
+                n_probes += 1;
+            }
+        }
+    }
+    assert!(n_probes > 200, "{n_probes}");
+}
+
+/// Each flat key is one parameter of one sampler, and is judged as that is.
+#[test]
+fn flat_keys_stand_for_parameters() {
+    for (key, sampler, name) in FLAT_KEYS {
+        let form = Parameter::of(sampler, name).unwrap_or_else(|| panic!("{key}")).form;
+        for probe in probes(form) {
+            let value =
+                if matches!(form, Form::Count(_)) { format!("{probe}") } else { format!("{probe:?}") };
+            let flat = PROFILE.lines().map(|line| match line.split(" =").next() {
+                Some(found) if found == key => format!("{key} = {value}"),
+                _ => line.to_owned(),
+            });
+            let text = flat.collect::<Vec<_>>().join("\n");
+            let holds = match form {
+                Form::Number(range) => range.holds(probe),
+                Form::Count(least) => probe as u32 >= least.n,
+                _ => true,
+            };
+            assert_eq!(LoadedProfile::parse(FILE, &text).is_ok(), holds, "{key} = {value}");
+            assert_eq!(editor_takes(&text), holds, "the schema on {key} = {value}");
+        }
+    }
 }
 
 /// The registry lists samplers by the names that a chain is read with.

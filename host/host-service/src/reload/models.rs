@@ -99,7 +99,9 @@ impl ModelCache {
     ) -> Result<Arc<Found>, Failure> {
         let pins = host.profiles().iter().filter_map(|loaded| loaded.profile().source.as_ref());
         let pins: String = pins.map(|source| format!("{source:?}\n")).collect();
-        let key = format!("{source}\n{pins}");
+        // Profiles that ask more of the tokenizer are answered anew.
+        let asked = host.profiles().tokenizer_keys();
+        let key = format!("{source}\n{pins}{asked:?}");
         // Held with other files: it is looked at anew.
         if let Some(known) = self.found.known(&key)
             && identity(&known.located) == known.identity

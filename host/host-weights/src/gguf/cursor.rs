@@ -19,6 +19,11 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
+    /// The bytes read since a place, which was [`Cursor::at`] before.
+    pub(super) fn since(&self, at: usize) -> &'a [u8] {
+        &self.bytes[at.min(self.at)..self.at]
+    }
+
     /// The next `count` bytes; `what` names them in the error.
     pub(super) fn take(&mut self, count: u64, what: &'static str) -> Result<&'a [u8], GgufFault> {
         let rest = &self.bytes[self.at..];

@@ -183,17 +183,26 @@ impl<'a> Array<'a> {
 /// All keys of a file.
 #[derive(Clone, Debug, Default)]
 pub struct Metadata<'a> {
-    values: BTreeMap<&'a str, Value<'a>>,
+    values: BTreeMap<&'a str, Entry<'a>>,
+}
+
+/// A value with the bytes of its whole entry: key, type and value as they are stored.
+#[derive(Clone, Debug)]
+struct Entry<'a> {
+    value: Value<'a>,
+    stored: &'a [u8],
 }
 
 impl<'a> Metadata<'a> {
     pub(super) fn read(cursor: &mut Cursor<'a>, count: u64) -> Result<Metadata<'a>, GgufFault> {
         let mut values = BTreeMap::new();
         for _ in 0..count {
+            let at = cursor.at();
             let key = cursor.text(KEY_LIMIT_BYTES, "a metadata key")?;
             let kind = ValueType::read(cursor)?;
             let value = Value::read(cursor, kind, 0)?;
-            if values.insert(key, value).is_some() {
+            let entry = Entry { value, stored: cursor.since(at) };
+            if values.insert(key, entry).is_some() {
                 return Err(GgufFault::DuplicateKey { key: key.to_owned() });
             }
         }
@@ -202,7 +211,13 @@ impl<'a> Metadata<'a> {
 
     /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&Value<'a>> {
-        self.values.get(key)
+        self.values.get(key).map(|entry| &entry.value)
+    }
+
+    /// The bytes of each entry whose key begins so, in the order of the keys.
+    pub(super) fn entries(&self, prefix: &'static str) -> impl Iterator<Item = &'a [u8]> + '_ {
+        let from = self.values.range(prefix..);
+        from.take_while(move |(key, _)| key.starts_with(prefix)).map(|(_, entry)| entry.stored)
     }
 
     /// All keys, in order.

@@ -12,6 +12,7 @@ mod ggml_type;
 mod header;
 mod metadata;
 mod rope;
+mod tokenizer;
 mod vocabulary;
 
 use std::path::Path;
@@ -30,6 +31,7 @@ pub use fault::GgufFault;
 pub use ggml_type::GgmlType;
 pub use header::{Header, HeaderTensor};
 pub use metadata::{Array, Metadata, Value, ValueType};
+pub use tokenizer::tokenizer_facts;
 
 use architecture::{Architecture, Place};
 

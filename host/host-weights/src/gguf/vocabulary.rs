@@ -5,7 +5,7 @@ use host_core::Vocabulary;
 use super::fault::GgufFault;
 use super::metadata::{Array, Metadata, Value};
 
-const TOKENS: &str = "tokenizer.ggml.tokens";
+pub(super) const TOKENS: &str = "tokenizer.ggml.tokens";
 
 /// Reads the vocabulary; lengths and ids are checked against the tokens.
 pub(super) fn read(metadata: &Metadata<'_>) -> Result<Vocabulary, GgufFault> {
