@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use host_engine::{Grammar, GrammarBudget, GrammarSpec, Whitespace};
+use host_engine::{Grammar, GrammarBudget, GrammarSpec, TokenTables, Whitespace};
 use host_service::token_table;
 use host_text::Tokenizer;
 
@@ -17,6 +17,7 @@ pub(crate) fn grammar(
     args: &GenerateArgs,
     tokenizer: &Tokenizer,
     n_vocab: usize,
+    tables: &TokenTables,
 ) -> Result<Option<Grammar>, Failure> {
     let spec = match (&args.json_schema, &args.regex, &args.grammar) {
         (Some(file), ..) => GrammarSpec::JsonSchema { schema: read(file)?, whitespace: Whitespace::None },
@@ -24,7 +25,7 @@ pub(crate) fn grammar(
         (.., Some(file)) => GrammarSpec::Lark(read(file)?),
         _ => return Ok(None),
     };
-    let table = token_table(tokenizer, n_vocab)?;
+    let table = token_table(tokenizer, n_vocab, tables)?;
     Ok(Some(Grammar::compile(&spec, &table, GrammarBudget::default())?))
 }
 

@@ -96,7 +96,7 @@ impl EngineHost {
     pub(crate) fn new(model: EngineModel, sampling: SamplingArgs) -> Self {
         let seed = sampling.seed.unwrap_or_else(sampling::fresh_seed);
         let (sender, outcomes) = mpsc::channel();
-        let vocabulary = vocabulary(&model.tokenizer, model.n_vocab);
+        let vocabulary = vocabulary(&model.tokenizer, model.n_vocab, model.host.machine().token_tables());
         EngineHost {
             model,
             vocabulary,

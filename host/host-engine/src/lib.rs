@@ -27,7 +27,7 @@ pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use host_sampling::{
     Budget as GrammarBudget, Chain, Choice, Constraint, ConstraintError, Edits, Grammar, GrammarSpec,
-    RowView, SampleError, StepInput, TokenLogprobs, TokenMask, TokenTable, Whitespace, random_u32,
-    token_logprobs,
+    RowView, SampleError, StepInput, TokenLogprobs, TokenMask, TokenTable, TokenTables, Whitespace,
+    random_u32, token_logprobs,
 };
 pub use request::{CancelFlag, Event, Outcome, Request, RequestId, SessionId, Usage};

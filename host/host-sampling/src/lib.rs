@@ -24,7 +24,9 @@ mod view;
 mod tests;
 
 pub use chain::{Chain, Choice, StepInput};
-pub use constraint::{Budget, Constraint, ConstraintError, Grammar, GrammarSpec, TokenTable, Whitespace};
+pub use constraint::{
+    Budget, Constraint, ConstraintError, Grammar, GrammarSpec, TokenTable, TokenTables, Whitespace,
+};
 pub use edits::Edits;
 pub use error::SampleError;
 pub use logprobs::{TokenLogprobs, token_logprobs};

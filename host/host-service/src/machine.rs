@@ -7,6 +7,7 @@ use std::thread;
 
 use host_cpu::CpuDevice;
 use host_device::Device;
+use host_engine::TokenTables;
 use host_lua::{LuaPlugin, LuaPolicy, LuaQuant};
 use host_models::{ModelStore, Settings};
 use host_plugins::{
@@ -18,6 +19,9 @@ use host_wasm::WasmRuntime;
 
 use crate::by_content::ByContent;
 use crate::failure::Failure;
+
+/// Vocabularies whose tables are kept, also when no model holds them any more.
+const TOKEN_TABLES: usize = 4;
 
 /// One a process.
 pub struct Machine {
@@ -32,6 +36,8 @@ pub struct Machine {
     fallbacks: FallbackCounts,
     log: LogSink,
     code: CodeCache,
+    /// The tokens of models as grammars see them, with the grammars that were compiled for them.
+    token_tables: Arc<TokenTables>,
     /// Started by the first component; all share its clock and its cache.
     wasm: Mutex<Option<WasmRuntime>>,
 }
@@ -53,6 +59,7 @@ impl Machine {
             fallbacks: FallbackCounts::default(),
             log,
             code: CodeCache::default(),
+            token_tables: Arc::new(TokenTables::new(TOKEN_TABLES)),
             wasm: Mutex::default(),
         }))
     }
@@ -98,6 +105,12 @@ impl Machine {
     /// How often a profile served in place of another.
     pub fn fallbacks(&self) -> &FallbackCounts {
         &self.fallbacks
+    }
+
+    /// The tokens of models as grammars see them, with the grammars that were compiled for them: models with the same
+    /// vocabulary share them, in whatever generation they serve.
+    pub fn token_tables(&self) -> &Arc<TokenTables> {
+        &self.token_tables
     }
 
     /// Where plugins' log lines go.

@@ -275,7 +275,7 @@ fn start(
     progress: &mut dyn OpenProgress,
 ) -> Result<Opened, Failure> {
     let (tokenizer, engine) = executable(host, located, described, &composition, progress)?;
-    let vocabulary = vocabulary(&tokenizer, engine.executable().n_vocab());
+    let vocabulary = vocabulary(&tokenizer, engine.executable().n_vocab(), host.machine().token_tables());
     let rules = composition.quarantine();
     let policy = composition.policy().map(|policy| RequestPolicy::of(host, policy, rules, vocabulary));
     let policy = policy.transpose()?;

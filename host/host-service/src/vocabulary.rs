@@ -2,31 +2,42 @@
 
 use std::sync::{Arc, OnceLock};
 
-use host_engine::{ConstraintError, TokenTable};
+use host_engine::{ConstraintError, TokenTable, TokenTables};
 use host_plugins::PolicyVocabulary;
 use host_registry::TextFacts;
 use host_text::{TextError, Tokenizer};
 
-/// The model's tokens as policies see them. `n_vocab` is the width of the logits.
-pub fn vocabulary(tokenizer: &Arc<Tokenizer>, n_vocab: usize) -> Arc<dyn PolicyVocabulary> {
-    Arc::new(ModelVocabulary { tokenizer: Arc::clone(tokenizer), n_vocab, table: OnceLock::new() })
+/// The model's tokens as policies see them. `n_vocab` is the width of the logits; `tables` are shared with every other
+/// model of the process ([`crate::Machine::token_tables`]).
+pub fn vocabulary(
+    tokenizer: &Arc<Tokenizer>,
+    n_vocab: usize,
+    tables: &Arc<TokenTables>,
+) -> Arc<dyn PolicyVocabulary> {
+    let (tokenizer, tables) = (Arc::clone(tokenizer), Arc::clone(tables));
+    Arc::new(ModelVocabulary { tokenizer, n_vocab, tables, table: OnceLock::new() })
 }
 
-/// The tokenizer's tokens as bytes.
+/// The tokenizer's tokens as bytes: the table of an equal vocabulary, where `tables` holds one.
 ///
 /// # Errors
 /// [`ConstraintError::Vocabulary`].
-pub fn token_table(tokenizer: &Tokenizer, n_vocab: usize) -> Result<Arc<TokenTable>, ConstraintError> {
+pub fn token_table(
+    tokenizer: &Tokenizer,
+    n_vocab: usize,
+    tables: &TokenTables,
+) -> Result<Arc<TokenTable>, ConstraintError> {
     let ids = 0..tokenizer.n_vocab() as u32;
     let special: Vec<u32> = ids.clone().filter(|id| tokenizer.is_special(*id)).collect();
     let tokens = ids.map(|id| tokenizer.token_bytes(id).unwrap_or_default()).collect();
-    TokenTable::new(n_vocab, tokens, &special, tokenizer.stop_ids())
+    tables.get(n_vocab, tokens, &special, tokenizer.stop_ids())
 }
 
 struct ModelVocabulary {
     tokenizer: Arc<Tokenizer>,
     n_vocab: usize,
-    /// Built when the first constraint asks for it.
+    tables: Arc<TokenTables>,
+    /// Looked up when the first constraint asks for it.
     table: OnceLock<Result<Arc<TokenTable>, ConstraintError>>,
 }
 
@@ -48,7 +59,7 @@ impl PolicyVocabulary for ModelVocabulary {
     }
 
     fn token_table(&self) -> Result<Arc<TokenTable>, ConstraintError> {
-        self.table.get_or_init(|| token_table(&self.tokenizer, self.n_vocab)).clone()
+        self.table.get_or_init(|| token_table(&self.tokenizer, self.n_vocab, &self.tables)).clone()
     }
 }
 

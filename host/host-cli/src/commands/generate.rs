@@ -35,7 +35,7 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     composition.check_request(&features(args, &prompt, &composition), &text_facts(&tokenizer, n_vocab))?;
     let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
     let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
-    let grammar = constraint::grammar(args, &tokenizer, n_vocab)?;
+    let grammar = constraint::grammar(args, &tokenizer, n_vocab, host.machine().token_tables())?;
     let cancel = CancelFlag::new();
     let request = Request {
         constraint: grammar,

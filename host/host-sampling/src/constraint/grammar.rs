@@ -59,8 +59,8 @@ impl Grammar {
         budget: Budget,
     ) -> Result<Self, ConstraintError> {
         let key = key(spec, table, budget);
-        if let Some(grammar) = table.cached(&key) {
-            return Ok(grammar);
+        if let Some(matcher) = table.cached(&key) {
+            return Ok(Grammar { table: Arc::clone(table), matcher });
         }
         let found = spec.source().len();
         if found > budget.source_bytes {
@@ -82,9 +82,9 @@ impl Grammar {
         if let Some(warning) = matcher.grammar_warnings().into_iter().next() {
             return Err(spec.error(&warning));
         }
-        let grammar = Grammar { table: Arc::clone(table), matcher: Arc::new(matcher) };
-        table.keep(key, grammar.clone());
-        Ok(grammar)
+        let matcher = Arc::new(matcher);
+        table.keep(key, Arc::clone(&matcher));
+        Ok(Grammar { table: Arc::clone(table), matcher })
     }
 
     /// The vocabulary that it was compiled for.

@@ -19,7 +19,7 @@ use llguidance::api::StopReason;
 pub use budget::Budget;
 pub use error::ConstraintError;
 pub use grammar::{Grammar, GrammarSpec, Whitespace};
-pub use table::TokenTable;
+pub use table::{TokenTable, TokenTables};
 
 use crate::mask::TokenMask;
 

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use super::table::CACHED_GRAMMARS;
 use super::*;
 
 /// Each byte below 128 is a token; then some longer ones, a special one and the end.
@@ -187,6 +188,50 @@ fn the_same_source_is_compiled_once() {
     let (first, again) = (compile(&schema("{}")), compile(&schema("{}")));
     let free = compile(&GrammarSpec::JsonSchema { schema: "{}".into(), whitespace: Whitespace::Free });
     assert!(first.is_same(&again) && !first.is_same(&free));
+}
+
+/// Of the grammars of a table the ones used last are kept, and a table with grammars is let go like any other.
+#[test]
+fn compiled_grammars_are_bounded_and_hold_no_table() {
+    let table = table();
+    let compile = |n: usize| {
+        Grammar::compile(&GrammarSpec::Regex(format!("a{{{n}}}")), &table, Budget::default()).expect("sound")
+    };
+    let (first, second) = (compile(1), compile(2));
+    (3..=CACHED_GRAMMARS).for_each(|n| drop(compile(n)));
+    assert!(first.is_same(&compile(1)), "as many as are kept");
+    drop(compile(CACHED_GRAMMARS + 1));
+    assert!(first.is_same(&compile(1)), "it was used since");
+    assert!(!second.is_same(&compile(2)), "the one that was used longest ago went");
+    let held = Arc::downgrade(&table);
+    drop((first, second, table));
+    assert!(held.upgrade().is_none(), "nobody holds the table any more");
+}
+
+/// Whoever has the same vocabulary shares its table and its grammars, even when the first who had it is gone.
+#[test]
+fn equal_vocabularies_share_a_table_within_a_bound() {
+    let tables = TokenTables::new(2);
+    let of = |texts: &[&str]| {
+        let mut tokens: Vec<Vec<u8>> = texts.iter().map(|text| text.as_bytes().to_vec()).collect();
+        tokens.push(b"</s>".to_vec());
+        tables.get(8, tokens, &[], &[texts.len() as u32]).expect("a sound vocabulary")
+    };
+    let spec = GrammarSpec::Regex("a+".to_owned());
+    let compile = |table: &Arc<TokenTable>| Grammar::compile(&spec, table, Budget::default()).expect("sound");
+    let first = compile(&of(&["a", "b"]));
+    let again = compile(&of(&["a", "b"]));
+    assert!(first.is_same(&again) && Arc::ptr_eq(first.table(), again.table()));
+    let other = compile(&of(&["a", "c"]));
+    assert!(!first.is_same(&other), "another token");
+    drop(compile(&of(&["a", "b"])));
+    drop(of(&["b", "a"]));
+    assert_eq!(tables.len(), 2);
+    assert!(first.is_same(&compile(&of(&["a", "b"]))), "it was asked for since");
+    assert!(!other.is_same(&compile(&of(&["a", "c"]))), "the one asked for longest ago went");
+    let refused = tables.get(1, vec![b"a".to_vec()], &[], &[]).map(drop);
+    assert!(matches!(refused, Err(ConstraintError::Vocabulary { .. })), "{refused:?}");
+    assert_eq!(tables.len(), 2, "nothing was made");
 }
 
 #[test]

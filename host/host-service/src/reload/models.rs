@@ -192,7 +192,7 @@ fn start(
 ) -> Result<LoadedModel, Failure> {
     let (tokenizer, engine) = executable(host, located, described, composition, progress)?;
     let (n_vocab, memory) = (engine.executable().n_vocab(), engine.executable().memory());
-    let vocabulary = vocabulary(&tokenizer, n_vocab);
+    let vocabulary = vocabulary(&tokenizer, n_vocab, host.machine().token_tables());
     let driver =
         Driver::start(engine).map_err(|source| ReloadError::Thread { what: "the engine", source })?;
     Ok(LoadedModel { driver, tokenizer, vocabulary, n_vocab, memory })
