@@ -15,6 +15,11 @@ fn settled(text: &str) -> String {
         match name {
             "composition" => "composition  [hash]".to_owned(),
             "memory" => "memory       [bytes]".to_owned(),
+            // Where the folders have none it is the program's own, which lies elsewhere on each machine.
+            "reloading" => match line.ends_with(" profiles/service/reload.toml") {
+                true => line,
+                false => "reloading    [the program's own]".to_owned(),
+            },
             _ => rest
                 .split(' ')
                 .scan("", |before, word| {
@@ -55,6 +60,62 @@ fn each_composed_model_is_explained_whole() {
     for (model, flags) in cases {
         insta::assert_snapshot!(model, explained(&tenon, model, flags));
     }
+}
+
+/// A profile for one tokenizer, written with what `tenon explain` tells of it, takes that model and no other: a folder
+/// by its `tokenizer.json`, a GGUF file by its metadata. The digests are those of `sha256sum` and of
+/// `tests/oracle/gguf_tokenizer_digest.py`.
+#[test]
+fn a_profile_may_ask_for_one_tokenizer() {
+    let Some(tenon) = Tenon::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    fs::copy(workspace().join("profiles/llama.toml"), folder.path().join("llama.toml")).unwrap();
+    let profiles = folder.path().display().to_string();
+    let write = |lines: &str| {
+        let head = "schema = 1\nid = \"mine\"\nabout = \"mine\"\nextends = \"llama\"\n\n[match]\n";
+        fs::write(folder.path().join("mine.toml"), format!("{head}{lines}\n")).unwrap();
+    };
+    let explain = |model: &str, more: &[&str]| {
+        let model = fixture(model).display().to_string();
+        tenon.run(&[&["explain", &model, "--threads", "2", "--profiles", &profiles, "--json"], more].concat())
+    };
+    let of_folder = "2a6f391145882dbdfa4acd53e15989eece24ae697e022f90fa39d289802e02e4";
+    let of_gguf = "f3b7efcb9927b9558a152ebfe248bdc33d1445f33bfde578b85c376accf4d832";
+    let (safetensors, gguf) = ("tiny-llama-tied", "gguf-models/llama-f32.gguf");
+    for (model, lines, other) in [
+        (
+            safetensors,
+            format!(
+                "\"tokenizer.kind\" = \"BPE\"\n\"tokenizer.class\" = {{ in = [\"PreTrainedTokenizerFast\"] }}\n\
+                 \"tokenizer.n_vocab\" = 256\n\"tokenizer.pre\" = {{ present = false }}\n\
+                 \"tokenizer.digest\" = \"{of_folder}\""
+            ),
+            gguf,
+        ),
+        (
+            gguf,
+            format!(
+                "\"tokenizer.kind\" = \"llama\"\n\"tokenizer.pre\" = \"default\"\n\
+                 \"tokenizer.n_vocab\" = {{ min = 200, max = 300 }}\n\"tokenizer.class\" = {{ present = false }}\n\
+                 \"tokenizer.digest\" = \"{of_gguf}\""
+            ),
+            safetensors,
+        ),
+    ] {
+        write(&lines);
+        assert_eq!(explain(model, &[]).json()["profile"], "mine", "{model}");
+        assert_eq!(explain(other, &[]).json()["profile"], "llama", "{other} has another tokenizer");
+        let refused = explain(other, &["--profile", "mine"]);
+        assert_eq!(refused.code, Some(3), "{refused:?}");
+        let object: serde_json::Value = serde_json::from_str(&refused.stdout).unwrap();
+        let report = &object["refusal"];
+        assert_eq!(report["code"], "profile.mismatch", "{report}");
+        assert!(report["expected"].as_str().unwrap().starts_with("tokenizer.kind: "), "{report}");
+    }
+    let told = &explain(gguf, &[]).json()["tokenizer"];
+    let expected =
+        serde_json::json!({ "kind": "llama", "pre": "default", "n_vocab": 256, "digest": of_gguf });
+    assert_eq!(*told, expected, "nothing is told of a class");
 }
 
 /// A profile that extends another, and one that serves in place of the one that was named.

@@ -33,7 +33,10 @@ pub(crate) fn profiles(args: &FolderArgs) -> Result<Vec<PathBuf>, CliError> {
 /// Folders of profiles, then the one beside the program: where settings are looked for.
 pub(crate) fn with_settings(profiles: &[PathBuf]) -> Result<Vec<PathBuf>, CliError> {
     let mut folders = profiles.to_vec();
-    folders.push(prefix()?.join(PROFILES.beside));
+    let of_program = prefix()?.join(PROFILES.beside);
+    if !folders.contains(&of_program) {
+        folders.push(of_program);
+    }
     Ok(folders)
 }
 

@@ -13,7 +13,10 @@ Examples:
   tenon profiles schema > profile.schema.json
 
 A generation is everything that requests are served with: profiles, rules, plugins, what they resolve to. Its id is a
-hash over all of it. service/reload.toml in a folder of profiles holds the numbers of reloading.";
+hash over all of it.
+
+The numbers of reloading stand in service/reload.toml: that of the first folder of profiles that has one, else the
+program's own, in the profiles that it was installed with. `tenon profiles check` tells which file that is.";
 
 const CHECK_EXAMPLES: &str = "\
 Reads every profile, set of rules and plugin; loads the plugins' code, opens each policy with its profile's params and

@@ -1,6 +1,10 @@
 //! `tenon explain`: the whole decision, up to where weights would be read.
 
+use std::collections::BTreeSet;
+
+use host_core::TokenizerKey;
 use host_registry::Explanation;
+use host_service::reload::ReloadSettings;
 use host_service::{Host, ModelName, check, decide, describe, resolve, source_of};
 use serde_json::json;
 
@@ -9,6 +13,7 @@ use crate::args::{ExplainArgs, FolderArgs};
 use crate::draw::{Style, drawn};
 use crate::error::Failure;
 use crate::exit::Exit;
+use crate::folders;
 use crate::open::{load_host, locate};
 
 pub(crate) fn run(folders: &FolderArgs, args: &ExplainArgs) -> Result<Exit, Failure> {
@@ -26,7 +31,9 @@ pub(crate) fn run(folders: &FolderArgs, args: &ExplainArgs) -> Result<Exit, Fail
 fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), Failure>), Failure> {
     let name = ModelName { model: Some(&args.model), profile: args.profile.as_deref() };
     let source = source_of(host.profiles(), name)?;
-    let located = locate(host, name)?;
+    let mut located = locate(host, name)?;
+    // A profile may ask for any of it: whoever writes one finds it here.
+    located.look_at_tokenizer(&BTreeSet::from(TokenizerKey::ALL));
     let decision = decide(host, &located, args.profile.as_deref())?;
     let mut explanation =
         Explanation::new(source.to_string(), located.format(), located.subject(), &decision);
@@ -34,7 +41,7 @@ fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), F
         Ok(composition) => composition,
         Err(failure) => return Ok((explanation, Err(failure))),
     };
-    explanation = explanation.with_composition(&composition);
+    explanation = explanation.with_composition(&composition).with_reloading(reloading(host)?);
     let described = match describe(host, &located, &composition) {
         Ok(described) => described,
         Err(failure) => return Ok((explanation, Err(failure))),
@@ -44,6 +51,16 @@ fn explain(host: &Host, args: &ExplainArgs) -> Result<(Explanation, Result<(), F
         Ok(memory) => (explanation.with_memory(memory), Ok(())),
         Err(failure) => (explanation, Err(failure)),
     })
+}
+
+/// The file with the numbers of reloading, should a service run over these folders; none where there is none, which
+/// only a service minds.
+///
+/// # Errors
+/// The program's own folder is not known.
+fn reloading(host: &Host) -> Result<Option<String>, Failure> {
+    let folders = folders::with_settings(&host.folders().profiles)?;
+    Ok(ReloadSettings::find(&folders).ok().map(|file| file.display().to_string()))
 }
 
 fn show(mut explanation: Explanation, failure: Option<Failure>, as_json: bool) -> Result<(), Failure> {

@@ -4,7 +4,7 @@ use std::thread;
 
 use host_registry::json_schema;
 use host_service::reload::{
-    ColdStart, Event, Generation, Scope, StoredGeneration, Watching, check_folders, restore,
+    ColdStart, Event, Generation, ReloadSettings, Scope, StoredGeneration, Watching, check_folders, restore,
 };
 use serde_json::{Value, json};
 
@@ -36,26 +36,28 @@ fn asked<'a>(folders: &'a FolderArgs, model: &'a ModelArgs, compose: &'a Compose
 fn check(folders: &FolderArgs, args: &ProfilesCheckArgs) -> Result<Exit, Failure> {
     let (machine, options) = asked(folders, &args.model, &args.compose).options()?;
     let generation = check_folders(&machine, &options, &mut Bars::new())?;
-    let found = facts(&generation);
+    let found = facts(&generation, &options.settings);
     if args.json {
         return print_json(&found);
     }
     print(&format!(
-        "generation {} would serve: {} profiles, {} sets of rules, {} plugins\n",
+        "generation {} would serve: {} profiles, {} sets of rules, {} plugins\nnumbers of reloading: {}\n",
         generation.id(),
         found["profiles"],
         found["rules"],
-        found["plugins"]
+        found["plugins"],
+        options.settings.file.display()
     ))
 }
 
-fn facts(generation: &Generation) -> Value {
+fn facts(generation: &Generation, settings: &ReloadSettings) -> Value {
     let host = generation.host();
     json!({
         "generation": generation.id().as_hex(),
         "profiles": host.profiles().iter().count(),
         "rules": host.quants().iter().count(),
         "plugins": host.plugins().packages().count(),
+        "settings": settings.file.display().to_string(),
     })
 }
 

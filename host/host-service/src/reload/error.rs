@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use host_core::{Place, Report, Reported};
 
 use super::id::GenerationId;
+use super::settings::FILE;
 
 /// An error of reloading that no other crate has a word for.
 #[derive(Debug, thiserror::Error)]
@@ -159,12 +160,22 @@ impl Reported for ReloadError {
     fn report(&self) -> Report {
         let text = self.to_string();
         match self {
-            ReloadError::NoSettings { folders } => Report::new("usage.no-reload-settings", text)
-                .expected("service/reload.toml in a folder of profiles")
-                .found(
-                    folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "),
-                )
-                .mend("copy profiles/service/reload.toml"),
+            ReloadError::NoSettings { folders } => {
+                let looked: Vec<String> =
+                    folders.iter().map(|folder| folder.join(FILE).display().to_string()).collect();
+                let report = Report::new("usage.no-reload-settings", text)
+                    .expected(
+                        "service/reload.toml in a folder of profiles, or among the program's own profiles",
+                    )
+                    .found(format!("none of {}", looked.join(", ")));
+                match looked.last() {
+                    Some(of_program) => report.mend(format!(
+                        "put the file that the program was shipped with back to {of_program}, or a copy of it into a \
+                         folder of your own"
+                    )),
+                    None => report.mend("name a folder of profiles"),
+                }
+            }
             ReloadError::Settings { place, .. } => Report::new("reload.settings", text)
                 .mend("profiles/service/reload.toml shows every key with its unit")
                 .at((**place).clone()),

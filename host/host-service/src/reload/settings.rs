@@ -10,12 +10,15 @@ use serde::Deserialize;
 use super::error::ReloadError;
 
 /// Where the file lies inside a folder of profiles.
-const FILE: &str = "service/reload.toml";
+pub(super) const FILE: &str = "service/reload.toml";
 
 /// Everything that `service/reload.toml` says.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReloadSettings {
+    /// The file that says it.
+    #[serde(skip)]
+    pub file: PathBuf,
     /// When files are read.
     pub watch: WatchSettings,
     /// What becomes of old generations.
@@ -101,11 +104,23 @@ impl ReloadSettings {
     /// # Errors
     /// [`ReloadError::NoSettings`], and those of [`ReloadSettings::parse`].
     pub fn load(profile_folders: &[PathBuf]) -> Result<Self, ReloadError> {
-        let found = profile_folders.iter().map(|folder| folder.join(FILE)).find(|path| path.is_file());
-        let path = found.ok_or_else(|| ReloadError::NoSettings { folders: profile_folders.to_vec() })?;
+        let path = ReloadSettings::find(profile_folders)?;
         let text = std::fs::read_to_string(&path);
         let text = text.map_err(|source| ReloadError::Read { path: path.clone(), source })?;
         ReloadSettings::parse(&text, &path)
+    }
+
+    /// The file that is read: that of the first of the folders that has one. What lies there under that name is meant,
+    /// even where it cannot be read.
+    ///
+    /// # Errors
+    /// [`ReloadError::NoSettings`].
+    pub fn find(profile_folders: &[PathBuf]) -> Result<PathBuf, ReloadError> {
+        let found = profile_folders
+            .iter()
+            .map(|folder| folder.join(FILE))
+            .find(|path| path.symlink_metadata().is_ok());
+        found.ok_or_else(|| ReloadError::NoSettings { folders: profile_folders.to_vec() })
     }
 
     /// Reads the text of the file; `path` is named in errors.
@@ -118,7 +133,7 @@ impl ReloadSettings {
         let settings: ReloadSettings = toml::from_str(text)
             .map_err(|error| wrong(error.message().to_owned(), Place::in_text(&file, text, error.span())))?;
         match settings.outside() {
-            None => Ok(settings),
+            None => Ok(ReloadSettings { file: path.to_owned(), ..settings }),
             Some((key, expected)) => {
                 let at = text.find(key);
                 let place = Place::in_text(&file, text, at.map(|at| at..at + key.len()));

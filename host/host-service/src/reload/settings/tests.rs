@@ -54,5 +54,27 @@ fn the_first_folder_that_has_it_decides() {
         let text = SHIPPED.replace("keep = 16", &format!("keep = {keep}"));
         std::fs::write(folder.join(FILE), text).expect("a file");
     }
-    assert_eq!(ReloadSettings::load(&folders).expect("sound").store.keep, 7);
+    let settings = ReloadSettings::load(&folders).expect("sound");
+    assert_eq!((settings.store.keep, settings.file), (7, folders[1].join(FILE)));
+    // A file that is there and cannot be read is refused; the next one is not taken in its place.
+    std::fs::create_dir_all(folders[0].join(FILE)).expect("a folder");
+    let refused = ReloadSettings::load(&folders).expect_err("it is a folder").report();
+    assert_eq!(refused.code, "reload.unreadable");
+    std::fs::remove_dir(folders[0].join(FILE)).expect("a folder");
+    std::fs::write(folders[0].join(FILE), "").expect("a file");
+    assert!(matches!(ReloadSettings::load(&folders), Err(ReloadError::Settings { .. })));
+}
+
+#[test]
+fn where_there_is_none_every_place_is_named() {
+    let folders = [PathBuf::from("mine"), PathBuf::from("/opt/tenon/profiles")];
+    let report = ReloadSettings::load(&folders).expect_err("there is none").report();
+    assert_eq!(
+        report.to_string(),
+        "error[usage.no-reload-settings]: no folder of profiles has the settings of reloading\n  \
+         expected  service/reload.toml in a folder of profiles, or among the program's own profiles\n  \
+         found     none of mine/service/reload.toml, /opt/tenon/profiles/service/reload.toml\n  \
+         mend      put the file that the program was shipped with back to \
+         /opt/tenon/profiles/service/reload.toml, or a copy of it into a folder of your own"
+    );
 }
