@@ -9,13 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use host_core::SamplingSettings;
-use host_engine::{Outcome, Request};
+use host_engine::{Grammar, GrammarBudget, GrammarSpec, Outcome, Request};
 use host_registry::Bytes;
 use host_service::reload::{
-    ColdStart, Event, GenerationId, GenerationStore, Overflow, Pin, Reload, ReloadSettings, Service, Watching,
+    ColdStart, Event, GenerationId, GenerationStore, LoadedModel, Overflow, Pin, Reload, ReloadSettings,
+    Service, Watching,
 };
 use serde_json::Value;
-use tests::places::fixture;
+use tests::places::{fixture, prefix, workspace};
 use tests::program::{Ended, Tenon};
 use tests::reload::{Bed, Soaked, expected, settings, soak};
 
@@ -261,6 +262,29 @@ fn models_are_shared_by_content_and_a_second_one_must_fit() {
     assert_eq!(case.service.held_bytes(), one, "a change that needs no other model is loaded");
 }
 
+/// A grammar is compiled once for a vocabulary, and a generation that makes the model anew takes it as it is.
+#[test]
+fn compiled_grammars_go_from_generation_to_generation() {
+    let case = Case::new();
+    let model = || Arc::clone(case.service.admit().model(MODEL).unwrap().model());
+    let compile = |model: &LoadedModel| {
+        let table = model.vocabulary().token_table().unwrap();
+        let spec = GrammarSpec::Regex("[ab]{1,7}".to_owned());
+        Grammar::compile(&spec, &table, GrammarBudget::default()).unwrap()
+    };
+    let before = model();
+    let grammar = compile(&before);
+    let text = tests::reload::profile("served", 40);
+    case.bed.write(SERVED, &text.replace("max_sequences = 8", "max_sequences = 4"));
+    case.loaded();
+    let after = model();
+    assert!(!Arc::ptr_eq(&before, &after), "another state is another engine");
+    assert!(grammar.is_same(&compile(&after)), "the same vocabulary has the same grammars");
+    let another = GrammarSpec::Regex("[ab]{1,8}".to_owned());
+    let another = Grammar::compile(&another, grammar.table(), GrammarBudget::default()).unwrap();
+    assert!(!grammar.is_same(&another));
+}
+
 #[test]
 fn old_weights_go_first_where_a_profile_says_so() {
     let profile = |max_sequences: usize| {
@@ -440,7 +464,7 @@ fn kill(n: usize) {
         // What lies in the folders when the program starts is sound, or broken.
         let is_sound = i % 3 != 2;
         let text = tests::reload::profile("served", 50 + i % 100);
-        bed.write(SERVED, if is_sound { &text } else { "schema = " });
+        bed.write(SERVED, if is_sound { text.as_str() } else { "schema = " });
         let mut watch = vec!["profiles", "watch", "--json", "--last-good"];
         watch.extend(folders);
         let mut child = tenon.start(&watch);
@@ -534,4 +558,47 @@ fn a_chat_answers_as_the_profile_says_now() {
     assert!(ended.stderr.contains("error[profile.syntax]"), "{}", ended.stderr);
     assert!(ended.stderr.contains("the change is refused"), "{}", ended.stderr);
     assert_eq!(ended.code, Some(0));
+}
+
+/// A folder's own numbers hold for it, else the program's own; a broken file has no stand-in, and where there is none every
+/// place that was looked at is told.
+#[test]
+fn the_numbers_of_reloading_are_the_folders_own_or_the_programs_own() {
+    let Some(tenon) = Tenon::find() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let profiles = folder.path().join("profiles");
+    let own = profiles.join("service/reload.toml");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    let shipped = workspace().join("profiles");
+    fs::copy(shipped.join("llama.toml"), profiles.join("llama.toml")).unwrap();
+    let arguments = ["profiles", "check", "--json", "--profiles", profiles.to_str().unwrap()];
+
+    let of_program = prefix().join("profiles/service/reload.toml");
+    assert_eq!(tenon.run(&arguments).json()["settings"], of_program.display().to_string());
+    fs::copy(shipped.join("service/reload.toml"), &own).unwrap();
+    assert_eq!(tenon.run(&arguments).json()["settings"], own.display().to_string());
+    let text = tenon.run(&["profiles", "check", "--profiles", profiles.to_str().unwrap()]).done();
+    assert!(text.ends_with(&format!("\nnumbers of reloading: {}\n", own.display())), "{text}");
+    fs::write(&own, "[watch]\ndebounce_ms = 15\n").unwrap();
+    let report = tenon.run(&arguments).error(1);
+    assert_eq!(report["code"], "reload.settings", "{report}");
+
+    // A program that was put somewhere without its profiles.
+    fs::remove_file(&own).unwrap();
+    let program = folder.path().join("prefix/bin/tenon");
+    fs::create_dir_all(program.parent().unwrap()).unwrap();
+    let built = tests::skip::program().unwrap();
+    fs::hard_link(&built, &program).or_else(|_| fs::copy(&built, &program).map(drop)).unwrap();
+    let plugins = workspace().join("plugins");
+    let output = std::process::Command::new(&program)
+        .args(arguments)
+        .args(["--plugins", plugins.to_str().unwrap()])
+        .env("TENON_CACHE", tenon.cache())
+        .output()
+        .unwrap();
+    let report = Ended::of(output).error(2);
+    assert_eq!(report["code"], "usage.no-reload-settings", "{report}");
+    let of_program = folder.path().join("prefix/profiles/service/reload.toml");
+    assert_eq!(report["found"], format!("none of {}, {}", own.display(), of_program.display()));
+    assert!(report["mend"].as_str().unwrap().contains(of_program.to_str().unwrap()), "{report}");
 }

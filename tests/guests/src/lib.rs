@@ -10,7 +10,7 @@ mod policies;
 pub use core_guest::{API_SECTION, core_guest, whole_guest, world_guest};
 pub use fixtures::{fixture_catalogue, fixture_config, gemma3_catalogue, llama_catalogue};
 pub use packages::{
-    lua_package, lua_script, lua_script_of, manifest, misbehave_lua, misbehave_policy_lua,
+    forced_wasm, lua_package, lua_script, lua_script_of, manifest, misbehave_lua, misbehave_policy_lua,
     misbehave_policy_wasm, misbehave_wasm, pass_through_wasm, released_package, sixteen_runs_wasm,
     wasm_package, wasm_plugin, workspace,
 };

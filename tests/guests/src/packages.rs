@@ -77,6 +77,11 @@ pub fn misbehave_policy_lua() -> PluginPackage {
     PluginPackage::from_parts(&manifest, source, Path::new("misbehave-policy")).expect("a good manifest")
 }
 
+/// The policy that forces a token; what it does stands in its bytes, for a suite to write over.
+pub fn forced_wasm() -> PluginPackage {
+    from_crate("forced", &workspace().join("tests/guests/forced"))
+}
+
 /// The policy whose step is a mask of sixteen runs.
 pub fn sixteen_runs_wasm() -> PluginPackage {
     from_crate("sixteen-runs", &workspace().join("tests/guests/sixteen-runs"))

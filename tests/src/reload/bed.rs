@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
+use guests::forced_wasm;
 use host_plugins::{LogSink, MonotonicClock};
 use host_service::reload::{
     ColdStart, Event, GenerationStore, ReloadSettings, Scope, ServedModel, Service, ServiceOptions,
@@ -50,23 +51,31 @@ impl Bed {
         bed
     }
 
+    /// The same with the forcing plugin as a component too, for the served profile to name in its turn.
+    pub fn with_component() -> Self {
+        let bed = Bed::new();
+        bed.write(&format!("{COMPONENT}/plugin.toml"), &component_manifest("1.0.0"));
+        bed.write(&format!("{COMPONENT}/plugin.wasm"), &component("sound", 0));
+        bed
+    }
+
     /// A path inside.
     pub fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
     /// Writes a file where it stands, as a careless editor does.
-    pub fn write(&self, name: &str, text: &str) {
+    pub fn write(&self, name: &str, content: &(impl AsRef<[u8]> + ?Sized)) {
         let path = self.path(name);
         fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
-        fs::write(path, text).expect("a file");
+        fs::write(path, content).expect("a file");
     }
 
     /// Writes a file beside its place and renames it over, as a careful editor does.
-    pub fn replace(&self, name: &str, text: &str) {
+    pub fn replace(&self, name: &str, content: &(impl AsRef<[u8]> + ?Sized)) {
         let path = self.path(name);
         let beside = path.with_file_name(".new");
-        fs::write(&beside, text).expect("a file");
+        fs::write(&beside, content).expect("a file");
         fs::rename(beside, path).expect("a file");
     }
 
@@ -166,6 +175,56 @@ pub fn forced(deed: &str, offset: usize) -> String {
         function open(params, vocabulary)\n    return setmetatable({{ token = params:usize(\"token\"), n = 0 }}, Forced)\nend\n\
         function Forced:step(step)\n    self.n += 1\n    {body}\n    step:force({{ self.token + OFFSET }})\nend\n"
     )
+}
+
+/// The folder of the forcing plugin as a component.
+pub(super) const COMPONENT: &str = "plugins/forced-wasm";
+
+/// What stands in the component in front of its deed, and in front of its offset.
+const DEED: &str = "deed: ";
+const OFFSET: &str = "offset: ";
+/// Bytes of both together.
+const WRITTEN: usize = 32;
+
+/// The profile whose policy is the component.
+pub(super) fn profile_of_component(id: &str, token: usize) -> String {
+    let text = profile(id, token);
+    assert_eq!(text.matches("plugin = \"forced\"").count(), 1);
+    text.replace("plugin = \"forced\"", "plugin = \"forced-wasm\"")
+}
+
+/// The component's manifest.
+pub(super) fn component_manifest(version: &str) -> String {
+    format!(
+        "id = \"forced-wasm\"\nversion = \"{version}\"\nkind = \"sampling-policy\"\nruntime = \"wasm\"\n\
+         entry = \"plugin.wasm\"\nsdk = \"0.2\"\n"
+    )
+}
+
+/// The component that forces the same token at each step, as [`forced`] does.
+pub(super) fn component(deed: &str, offset: usize) -> Vec<u8> {
+    static BUILT: OnceLock<Vec<u8>> = OnceLock::new();
+    let mut bytes = BUILT.get_or_init(|| forced_wasm().entry().to_vec()).clone();
+    let written = format!("{:<18}{:<14}", format!("{DEED}{deed}"), format!("{OFFSET}{offset:03}"));
+    assert_eq!(written.len(), WRITTEN);
+    let at = written_at(&bytes).expect("the component has its bytes to write over");
+    bytes[at..at + WRITTEN].copy_from_slice(written.as_bytes());
+    bytes
+}
+
+/// What a component was written over with: its deed and its offset.
+pub(super) fn read_component(bytes: &[u8]) -> Option<(String, u32)> {
+    let at = written_at(bytes)?;
+    let text = std::str::from_utf8(bytes.get(at..at + WRITTEN)?).ok()?;
+    let (deed, offset) = text.strip_prefix(DEED)?.split_once(OFFSET)?;
+    Some((deed.trim().to_owned(), offset.trim().parse().ok()?))
+}
+
+/// Where the deed stands, followed by the offset as no other text of the component is.
+fn written_at(bytes: &[u8]) -> Option<usize> {
+    let is_here =
+        |window: &[u8]| window.starts_with(DEED.as_bytes()) && window[18..].starts_with(OFFSET.as_bytes());
+    bytes.windows(WRITTEN).position(is_here)
 }
 
 fn folders(of: &Path) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
-use super::bed::{Bed, forced, profile};
+use super::bed::{Bed, COMPONENT, component, component_manifest, forced, profile, profile_of_component};
 
 /// One change of the folders; `n` makes it differ from the ones before.
 pub struct Deed {
@@ -18,6 +18,9 @@ pub struct Deed {
 
 const SERVED: &str = "profiles/served.toml";
 const PLUGIN: &str = "plugins/forced/forced.lua";
+
+const WASM: &str = "plugins/forced-wasm/plugin.wasm";
+const WASM_MANIFEST: &str = "plugins/forced-wasm/plugin.toml";
 
 /// Tokens of the tiny model that are text: offsets are added to these.
 fn token(n: usize) -> usize {
@@ -89,6 +92,43 @@ pub const DEEDS: &[Deed] = &[
     }),
     bad("two profiles have one id", |bed, _| bed.write("profiles/twin.toml", &profile("served", 1))),
     good("the twin is gone", |bed, _| fs::remove_file(bed.path("profiles/twin.toml")).expect("it was there")),
+    // The same with a component, which the served profile names from here on.
+    good("a profile names a component", |bed, n| {
+        bed.replace(SERVED, &profile_of_component("served", token(n)))
+    }),
+    good("a component is another one", |bed, n| bed.write(WASM, &component("sound", offset(n)))),
+    bad("a component is cut", |bed, n| {
+        let bytes = component("sound", offset(n));
+        bed.write(WASM, &bytes[..bytes.len() / 2]);
+    }),
+    good("a component is whole", |bed, n| bed.write(WASM, &component("sound", offset(n)))),
+    bad("a component traps", |bed, n| bed.write(WASM, &component("traps", offset(n)))),
+    good("a component is mended", |bed, n| bed.replace(WASM, &component("sound", offset(n)))),
+    bad("a component never returns", |bed, n| bed.write(WASM, &component("slow", offset(n)))),
+    good("a component is mended again", |bed, n| bed.replace(WASM, &component("sound", offset(n)))),
+    good("a component traps later than any check sees", |bed, n| {
+        bed.replace(WASM, &component("traps late", offset(n)));
+    }),
+    good("that component is mended", |bed, n| bed.replace(WASM, &component("sound", offset(n)))),
+    good("a component is another version", |bed, n| {
+        bed.replace(WASM, &component("sound", offset(n)));
+        bed.replace(WASM_MANIFEST, &component_manifest(&format!("1.{n}.0")));
+    }),
+    bad("a component is a version that no profile names", |bed, _| {
+        bed.replace(WASM_MANIFEST, &component_manifest("2.0.0"));
+    }),
+    good("it is one that the profile names", |bed, _| {
+        bed.replace(WASM_MANIFEST, &component_manifest("1.0.0"))
+    }),
+    bad("a component is deleted", |bed, _| fs::remove_file(bed.path(WASM)).expect("it was there")),
+    good("a component is made again", |bed, n| bed.write(WASM, &component("sound", offset(n)))),
+    bad("a component's folder is renamed", |bed, _| {
+        fs::rename(bed.path(COMPONENT), bed.path("component-away")).expect("it was there");
+    }),
+    good("a component's folder is renamed back", |bed, _| {
+        fs::rename(bed.path("component-away"), bed.path(COMPONENT)).expect("it was there");
+    }),
+    good("a profile names the script again", |bed, n| bed.replace(SERVED, &profile("served", token(n)))),
 ];
 
 const fn good(name: &'static str, run: fn(&Bed, usize)) -> Deed {

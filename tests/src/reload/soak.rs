@@ -74,7 +74,7 @@ pub fn soak(
     every: Duration,
     n_rounds: usize,
 ) -> Soaked {
-    let bed = Bed::new();
+    let bed = Bed::with_component();
     let events = Arc::new(Mutex::new(Vec::new()));
     let heard = Arc::clone(&events);
     let tell = move |event: &Event| heard.lock().expect("no panic").push(event.clone());
