@@ -15,6 +15,8 @@ const int block = int(threadgroup_position_in_grid.y);
 const int head = int(threadgroup_position_in_grid.z);
 const int kv_head = head / (H / KV);
 const int n_positions = length[0];
+const int capacity = length[1];
+const int n_blocks = length[2];
 const int stop = (block + 1) * BLOCK < n_positions ? (block + 1) * BLOCK : n_positions;
 float query[OWN];
 float query_sum = 0.0f;
@@ -30,7 +32,7 @@ for (int i = 0; i < OWN; ++i) {
   sums[i] = 0.0f;
 }
 for (int position = block * BLOCK + unit; position < stop; position += 4) {
-  const int row = kv_head * CAPACITY + position;
+  const int row = kv_head * capacity + position;
   const int group = row * ROW_GROUPS + lane * OWN / GROUP;
   float dot = 0.0f;
   for (int w = 0; w < OWN_WORDS; ++w) {
@@ -79,9 +81,9 @@ for (int channel = unit * 32 + lane; channel < D; channel += 128) {
   for (int u = 0; u < 4; ++u) {
     sum += float(unit_sums[u][channel]) * factors[u];
   }
-  block_sums[(head * BLOCKS + block) * D + channel] = sum;
+  block_sums[(head * n_blocks + block) * D + channel] = sum;
 }
 if (lane == 0 && unit == 0) {
-  block_tops[head * BLOCKS + block] = block_top;
-  block_totals[head * BLOCKS + block] = block_total;
+  block_tops[head * n_blocks + block] = block_top;
+  block_totals[head * n_blocks + block] = block_total;
 }

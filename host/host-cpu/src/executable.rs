@@ -45,6 +45,8 @@ pub(crate) struct CpuExecutable {
     n_logit_rows: usize,
     /// How the plan stores keys and values, and the signatures that a sequence must have for it.
     kv: KvStorage,
+    /// Its elements.
+    kv_number: Number,
     signatures: Arc<[String]>,
     plan_runs: PlanRuns,
     memory: MemoryPlan,
@@ -77,6 +79,7 @@ impl CpuExecutable {
             constants,
             n_logit_rows: 0,
             kv: options.kv,
+            kv_number: number_of(options.kv)?,
             signatures,
             plan_runs: PlanRuns::default(),
             memory,
@@ -210,12 +213,14 @@ impl Executable for CpuExecutable {
     }
 
     fn new_sequence(&mut self) -> Result<SequenceId, DeviceError> {
-        self.start(number_of(self.kv), Arc::clone(&self.signatures))
+        self.start(self.kv_number, Arc::clone(&self.signatures))
     }
 
     fn new_sequence_stored(&mut self, kv: KvStorage) -> Result<SequenceId, DeviceError> {
         // Slots have the plan's places whatever is in them, so smaller elements fit and larger ones do not.
-        if kv.element_bytes() > self.kv.element_bytes() {
+        let number = number_of(kv)?;
+        let (size, room) = (number.bytes(), self.kv_number.bytes());
+        if size > room {
             return Err(DeviceError::Unsupported {
                 device: crate::DEVICE_ID,
                 what: format!(
@@ -223,13 +228,13 @@ impl Executable for CpuExecutable {
                     kv.signature(),
                     self.kv.signature()
                 ),
-                has: format!("room for elements of at most {} bytes", self.kv.element_bytes()),
+                has: format!("room for elements of at most {room} bytes"),
             });
         }
         let planned = self.kv.signature();
         let stored = self.signatures.iter().map(|slot| if slot == planned { kv.signature() } else { slot });
         let signatures = stored.map(str::to_owned).collect();
-        self.start(number_of(kv), signatures)
+        self.start(number, signatures)
     }
 
     fn sequence_signatures(&self, sequence: SequenceId) -> Result<Vec<String>, DeviceError> {
@@ -302,7 +307,7 @@ impl Executable for CpuExecutable {
         for counter in &self.counters {
             counter.store(0, Ordering::Relaxed);
         }
-        let kv = if is_planned { KvNumbers::AsPlanned(number_of(self.kv)) } else { KvNumbers::PerRun };
+        let kv = if is_planned { KvNumbers::AsPlanned(self.kv_number) } else { KvNumbers::PerRun };
         let frame = self.frame(kv, first, &logit_tokens, &views);
         self.pool.run(&|worker| frame.run(worker));
         let runs_so_far = &mut self.plan_runs;
@@ -348,11 +353,19 @@ impl Logits for CpuExecutable {
 }
 
 /// The elements of keys and values.
-fn number_of(kv: KvStorage) -> Number {
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] for codes.
+pub(crate) fn number_of(kv: KvStorage) -> Result<Number, DeviceError> {
     match kv {
-        KvStorage::PlainF32 => Number::F32,
-        KvStorage::PlainF16 => Number::F16,
-        KvStorage::PlainBf16 => Number::Bf16,
+        KvStorage::PlainF32 => Ok(Number::F32),
+        KvStorage::PlainF16 => Ok(Number::F16),
+        KvStorage::PlainBf16 => Ok(Number::Bf16),
+        KvStorage::Quantised(_) => Err(DeviceError::Unsupported {
+            device: crate::DEVICE_ID,
+            what: format!("keys and values stored as {}", kv.signature()),
+            has: "plain ones, in f32, f16 or bf16".to_owned(),
+        }),
     }
 }
 

@@ -5,6 +5,7 @@
 //! is not there is a refusal before weights are opened, never a slower twin.
 
 mod error;
+mod kv;
 mod logits;
 mod memory;
 mod plan_runs;
@@ -14,42 +15,10 @@ use host_graph::Graph;
 use host_weights::{Catalogue, Checkpoint};
 
 pub use error::{DeviceError, RunError};
+pub use kv::{KvCodes, KvStorage};
 pub use logits::{Logits, argmax, top};
 pub use memory::{MemoryPlan, process_peak_bytes};
 pub use plan_runs::PlanRuns;
-
-/// How keys and values are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KvStorage {
-    /// float32.
-    PlainF32,
-    /// IEEE half.
-    PlainF16,
-    /// bfloat16.
-    PlainBf16,
-}
-
-impl KvStorage {
-    /// Every storage with its signature.
-    pub const ALL: [(KvStorage, &'static str); 3] = [
-        (KvStorage::PlainF32, "kv:plain:f32"),
-        (KvStorage::PlainF16, "kv:plain:f16"),
-        (KvStorage::PlainBf16, "kv:plain:bf16"),
-    ];
-
-    /// The storage's identity: equal strings mean interchangeable caches.
-    pub fn signature(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("?", |(_, name)| name)
-    }
-
-    /// Bytes of one element.
-    pub fn element_bytes(self) -> usize {
-        match self {
-            KvStorage::PlainF32 => 4,
-            KvStorage::PlainF16 | KvStorage::PlainBf16 => 2,
-        }
-    }
-}
 
 /// What a composition asks of a device. Each value comes from a profile or a flag.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,20 +4,22 @@
 use std::collections::BTreeSet;
 
 use host_device::{CompileOptions, DeviceError};
-use host_graph::{Graph, Node, Op, RopeLayout, RopeSpec, Value};
+use host_graph::{Graph, Node, Op, RopeLayout, RopeSpec, SlotKind, Value};
 use host_weights::Catalogue;
 use kernels::row_linear::{self, Form};
-use kernels::{gated_delta, page_attention, rope_page};
+use kernels::{decode_attention, gated_delta, page_attention, rope_page};
 use mlx_rs::Dtype;
 
+use crate::kv::Kv;
 use crate::plan::{self, Heads, Part};
 use crate::state::PAGE;
 use crate::weights::{Kind, activation_dtype};
 use crate::{Backend, DEVICE_ID, program};
 
 /// What this device launches on a GPU.
-pub(crate) const LAUNCHED: [&str; 6] = [
+pub(crate) const LAUNCHED: [&str; 7] = [
     gated_delta::KERNEL.name,
+    decode_attention::KERNEL.name,
     row_linear::NORM_LINEAR.name,
     row_linear::LINEAR_ADD.name,
     row_linear::NORM_SWIGLU.name,
@@ -75,6 +77,9 @@ pub(crate) fn check(
     if choice.has(gated_delta::KERNEL.name) && !has_delta {
         return Err(refusal(gated_delta::KERNEL.name, "the graph has no gated delta rule"));
     }
+    if choice.has(decode_attention::KERNEL.name) {
+        check_decode_attention(graph, Kv::of(options.kv), activation_dtype(graph, catalogue, options.numeric))?;
+    }
     let Some(first) = of_step.first() else { return Ok(()) };
     if !choice.replays(backend) {
         return Err(refusal(first, "it works only together with `rope-page` and `page-attention`"));
@@ -86,7 +91,7 @@ pub(crate) fn check(
         dtype: activation_dtype(graph, catalogue, options.numeric),
         max_rows: options.max_sequences,
     };
-    if crate::device::kv_dtype(options.kv) != asked.dtype {
+    if Kv::of(options.kv) != Kv::Plain(asked.dtype) {
         return Err(refusal(first, "keys and values must be stored in the dtype of the activations"));
     }
     let order = program::order(graph.nodes(), graph.slots())?;
@@ -110,6 +115,47 @@ fn refusal(kernel: &str, why: &str) -> DeviceError {
         what: format!("kernel `{kernel}` for this model: {why}"),
         has: "MLX's own operations, where the profile does not name the kernel".to_owned(),
     }
+}
+
+/// Refuses a model whose attention the kernel over codes does not fit. It serves steps of one sequence with one token;
+/// others go through MLX's products over codes.
+fn check_decode_attention(graph: &Graph, kv: Kv, dtype: Dtype) -> Result<(), DeviceError> {
+    let name = decode_attention::KERNEL.name;
+    if matches!(kv, Kv::Plain(_)) {
+        return Err(refusal(name, "keys and values are not stored as codes"));
+    }
+    let mut n_served = 0;
+    for node in graph.nodes() {
+        let Op::Attention { slot, softcap, sinks, .. } = &node.op else { continue };
+        let kind = match graph.slot(*slot).kind {
+            SlotKind::KvShared { with } => &graph.slot(with).kind,
+            ref kind => kind,
+        };
+        let SlotKind::Kv { heads: kv_heads, dim_k, dim_v, .. } = *kind else { continue };
+        if softcap.is_some() || sinks.is_some() || dim_k != dim_v {
+            return Err(refusal(name, "attention has a cap, sinks, or keys and values of different widths"));
+        }
+        let heads = node.shape.item().first().copied().unwrap_or(0);
+        let shape = decode_shape(kv, [heads, kv_heads, dim_k], [1, 1], dtype);
+        if let Some(why) = shape.and_then(|shape| shape.refusal()) {
+            return Err(refusal(name, why));
+        }
+        n_served += 1;
+    }
+    if n_served == 0 { Err(refusal(name, "the graph has no attention")) } else { Ok(()) }
+}
+
+/// The sizes of an attention over codes: heads of queries, of keys, their width; positions and capacity. `None` where
+/// keys and values are plain.
+pub(crate) fn decode_shape(
+    kv: Kv,
+    [heads, kv_heads, dim]: [usize; 3],
+    [positions, capacity]: [usize; 2],
+    dtype: Dtype,
+) -> Option<decode_attention::Shape> {
+    let Kv::Codes { bits, group_size: group } = kv else { return None };
+    let dtype = kernel_dtype(dtype);
+    Some(decode_attention::Shape { heads, kv_heads, dim, positions, capacity, bits, group, dtype })
 }
 
 /// What a profile asks of a graph's steps.

@@ -7,12 +7,12 @@ use host_core::Numeric;
 use host_device::{Capability, CompileOptions, Device, DeviceError, Executable, KvStorage, MemoryPlan};
 use host_graph::{Graph, SlotKind};
 use host_weights::{Catalogue, Checkpoint};
-use mlx_rs::Dtype;
 
 use crate::demand::{self, Choice};
 use crate::executable::{Facts, MlxExecutable};
 use crate::fault;
 use crate::kernel::{self, Proof};
+use crate::kv::Kv;
 use crate::model::Model;
 use crate::program::{self, Program, Tables};
 use crate::weights::{self, activation_dtype, size_bytes};
@@ -79,6 +79,7 @@ impl Device for MlxDevice {
             Capability { name: "numeric", value: format!("{}, {}", Numeric::Exact, Numeric::Fast) },
             Capability { name: "affine", value: format!("{} bits in groups of {}", bits.join(", "), groups.join(", ")) },
             Capability { name: "float", value: "mxfp4, mxfp8, nvfp4".to_owned() },
+            Capability { name: "kv", value: "plain, or 4 and 8 bits in groups of 32, 64, 128".to_owned() },
         ]);
         if self.backend != Backend::Cpu {
             let kernels = demand::LAUNCHED.iter().map(|name| (*name).to_owned());
@@ -97,6 +98,7 @@ impl Device for MlxDevice {
         for name in graph.tensors() {
             catalogue.get(name).map_or(Ok(()), weights::check)?;
         }
+        check_kv(graph, options.kv)?;
         demand::check(self.backend, graph, catalogue, options)?;
         let memory = plan(graph, catalogue, options);
         match options.memory_bytes {
@@ -131,7 +133,7 @@ impl Device for MlxDevice {
         let dtype = activation_dtype(graph, checkpoint.catalogue(), options.numeric);
         let mut tables = Tables::new(self.backend, weights::load(graph, checkpoint, dtype, progress)?);
         let program = Program::new(graph, &mut tables, dtype)?;
-        let kv = kv_dtype(options.kv);
+        let kv = Kv::of(options.kv);
         let facts = Facts {
             n_vocab: graph.n_vocab(),
             signatures: graph.slots().iter().map(|slot| signature(&slot.kind, options.kv)).collect(),
@@ -145,12 +147,16 @@ impl Device for MlxDevice {
     }
 }
 
-pub(crate) fn kv_dtype(kv: KvStorage) -> Dtype {
-    match kv {
-        KvStorage::PlainF32 => Dtype::Float32,
-        KvStorage::PlainF16 => Dtype::Float16,
-        KvStorage::PlainBf16 => Dtype::Bfloat16,
+/// Refuses heads that are no whole groups of codes.
+fn check_kv(graph: &Graph, kv: KvStorage) -> Result<(), DeviceError> {
+    for slot in graph.slots() {
+        let SlotKind::Kv { dim_k, dim_v, .. } = slot.kind else { continue };
+        if let Some(what) = [dim_k, dim_v].into_iter().find_map(|width| Kv::of(kv).refusal(width)) {
+            let has = "codes in groups that divide the width of a head, and plain keys and values".to_owned();
+            return Err(DeviceError::Unsupported { device: DEVICE_ID, what, has });
+        }
     }
+    Ok(())
 }
 
 /// The identity of a slot's storage.
@@ -158,7 +164,7 @@ fn signature(kind: &SlotKind, kv: KvStorage) -> String {
     match kind {
         SlotKind::Kv { window: None, .. } => kv.signature().to_owned(),
         SlotKind::Kv { window: Some(window), .. } => {
-            format!("{}:{window}", kv.signature().replace("kv:plain", "kv:rotating-plain"))
+            format!("{}:{window}", kv.signature().replace("kv:", "kv:rotating-"))
         }
         SlotKind::KvShared { with } => format!("kv:shared:{}", with.0),
         SlotKind::Conv { .. } => "conv".to_owned(),
@@ -176,13 +182,16 @@ fn plan(graph: &Graph, catalogue: &Catalogue, options: &CompileOptions) -> Memor
     let dtype = activation_dtype(graph, catalogue, options.numeric);
     let names = graph.tensors();
     let weights_bytes = names.iter().filter_map(|name| catalogue.get(name)).map(|info| weights::bytes(info, dtype));
-    let kv = options.kv.element_bytes() as u64;
+    let kv = Kv::of(options.kv);
     let columns = |window: &Option<usize>| {
         let whole = options.context_tokens.next_multiple_of(256);
         window.map_or(whole, |window| window.min(whole)) as u64
     };
     let state = |kind: &SlotKind| match kind {
-        SlotKind::Kv { heads, dim_k, dim_v, window } => (heads * (dim_k + dim_v)) as u64 * columns(window) * kv,
+        SlotKind::Kv { heads, dim_k, dim_v, window } => {
+            let column = kv.bytes(*dim_k, dtype) + kv.bytes(*dim_v, dtype);
+            *heads as u64 * columns(window) * column
+        }
         SlotKind::KvShared { .. } => 0,
         SlotKind::Conv { channels, kernel } => (channels * (kernel - 1)) as u64 * size_bytes(dtype),
         SlotKind::Recurrent { shape } => shape.iter().product::<usize>() as u64 * 4,

@@ -195,7 +195,7 @@ impl Executable for MlxExecutable {
 
 /// Whether a signature is that of plain keys and values.
 fn is_plain(signature: &str) -> bool {
-    KvStorage::ALL.iter().any(|(_, known)| *known == signature)
+    KvStorage::PLAIN.iter().any(|(_, known)| *known == signature)
 }
 
 impl From<&TokenRun<'_>> for Run {

@@ -67,7 +67,7 @@ macro_rules! modules {
 }
 
 modules!(
-    demand, device, eval, executable, fault, kernel, model, ops, plan, program, replay, state, stateful,
+    demand, device, eval, executable, fault, kernel, kv, model, ops, plan, program, replay, state, stateful,
     weights, worker
 );
 

@@ -11,6 +11,7 @@ use mlx_sys as sys;
 use crate::demand::Choice;
 use crate::eval;
 use crate::fault::Fault;
+use crate::kv::Kv;
 use crate::ops;
 use crate::program::{Program, Tables};
 use crate::replay::{self, Model as Loaded, Replay};
@@ -48,7 +49,7 @@ pub(crate) struct Model {
     replay: OneThread<Option<Replay>>,
     /// Values that no token changes; filled by the first step.
     once: Option<HashMap<usize, Array>>,
-    kv: Dtype,
+    kv: Kv,
     context_tokens: usize,
     groups: BTreeMap<u32, Group>,
     next_group: u32,
@@ -101,7 +102,7 @@ impl Model {
         program: Program,
         tables: Tables,
         kernels: Choice,
-        kv: Dtype,
+        kv: Kv,
         context_tokens: usize,
     ) -> Self {
         Model {
@@ -296,12 +297,12 @@ impl Model {
             None => eval::run_once(&model.program, &model.tables)?,
         };
         let replays = model.program.plan.is_ok() && model.kernels.replays(model.tables.backend);
-        if let ([(id, 1)], None, true) = (parts, &wanted, replays) {
+        if let ([(id, 1)], None, true, Kv::Plain(dtype)) = (parts, &wanted, replays, self.kv) {
             if self.replay.0.is_none() {
                 self.replay.0 = Some(Replay::new(model, once.clone())?);
             }
             self.once = Some(once);
-            return self.build_replayed(*id, &ids);
+            return self.build_replayed(*id, &ids, dtype);
         }
         let mut taken: Vec<(u32, Group, usize)> = Vec::with_capacity(parts.len());
         for (id, len) in parts {
@@ -322,6 +323,7 @@ impl Model {
             backend: model.tables.backend,
             dtype: model.program.dtype,
             kv: self.kv,
+            kernels: &model.kernels,
             ids: ops::cast(&ids, Dtype::Int32)?,
             wanted,
             position_array: None,
@@ -355,7 +357,7 @@ impl Model {
     }
 
     /// Replays one step of a group in which each row has one token, and begins it.
-    fn build_replayed(&mut self, id: u32, ids: &Array) -> Result<Logits, Fault> {
+    fn build_replayed(&mut self, id: u32, ids: &Array, dtype: Dtype) -> Result<Logits, Fault> {
         let replay = self.replay.0.as_ref().expect("made by the caller");
         let group = self.groups.get_mut(&id).expect("groups of a step are there");
         let rows = group.pads.len() as i32;
@@ -365,7 +367,7 @@ impl Model {
                 return Err(Fault("a replayed step has columns in each slot".to_owned()));
             };
             let shape = [rows, *heads as i32, 0, *dim_k as i32];
-            held.push(columns.open_page(group.offset, shape, self.kv)?);
+            held.push(columns.open_page(group.offset, shape, dtype)?);
         }
         let (first, filled, capacity) =
             held.first().map_or((group.offset, 0, 0), |held| (held.first, held.filled, held.capacity()));

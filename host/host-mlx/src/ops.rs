@@ -551,8 +551,33 @@ pub(crate) struct Packed {
     pub(crate) mode: &'static CStr,
 }
 
+/// The affine codes of `x` in groups along its last axis.
+pub(crate) fn quantise(x: &Array, bits: usize, group_size: usize) -> Result<Packed, Fault> {
+    let (group, width, stream) = (some_int(group_size), some_int(bits), stream());
+    // SAFETY: `x` is alive; the list is made and freed here, and what is read from it holds its own references.
+    let made = unsafe {
+        let mut list = mlx_sys::mlx_vector_array_new();
+        let status =
+            mlx_sys::mlx_quantize(&mut list, x.as_ptr(), group, width, c"affine".as_ptr(), NONE, stream);
+        let made = if status == 0 { items(list) } else { Err(fault::last()) };
+        mlx_sys::mlx_vector_array_free(list);
+        made?
+    };
+    match <[Array; 3]>::try_from(made) {
+        Ok([codes, scales, biases]) => {
+            Ok(Packed { codes, scales, biases: Some(biases), bits, group_size, mode: c"affine" })
+        }
+        Err(_) => Err(Fault("codes come with scales and biases".to_owned())),
+    }
+}
+
 /// `x w^T`.
 pub(crate) fn quantised_matmul(x: &Array, w: &Packed) -> Made {
+    quantised_product(x, w, true)
+}
+
+/// `x w^T`, or `x w` where the matrix is not turned.
+pub(crate) fn quantised_product(x: &Array, w: &Packed, is_turned: bool) -> Made {
     // SAFETY: all are alive.
     made(|out, stream| unsafe {
         mlx_sys::mlx_quantized_matmul(
@@ -561,7 +586,7 @@ pub(crate) fn quantised_matmul(x: &Array, w: &Packed) -> Made {
             w.codes.as_ptr(),
             w.scales.as_ptr(),
             or_none(w.biases.as_ref()),
-            true,
+            is_turned,
             some_int(w.group_size),
             some_int(w.bits),
             w.mode.as_ptr(),

@@ -28,7 +28,7 @@ pub(crate) enum SlotState {
 /// Arrays `[rows, H, columns, D]` that get a column a token.
 #[derive(Clone, Debug)]
 pub(crate) struct Columns {
-    /// Keys and values, or index keys alone; empty before the first token.
+    /// Keys and values, or index keys alone; of codes each with scales and biases. Empty before the first token.
     arrays: Vec<Array>,
     /// Columns of a turning cache.
     window: Option<usize>,
@@ -119,17 +119,16 @@ impl Columns {
         self.arrays.first().map_or(0, |array| array.shape()[2] as usize)
     }
 
-    /// Appends the columns of `new` (one array a kept array) behind `offset` tokens.
+    /// Appends the columns of `new` (one array a kept array, as it is kept) behind `offset` tokens.
     ///
     /// More than one column needs a group of one row in a turning cache.
-    pub(crate) fn append(&mut self, offset: usize, new: &[Array], dtype: Dtype) -> Result<Fetched, Fault> {
-        let new: Vec<Array> = new.iter().map(|part| ops::cast(part, dtype)).collect::<Result<_, _>>()?;
+    pub(crate) fn append(&mut self, offset: usize, new: &[Array]) -> Result<Fetched, Fault> {
         let n_new = new[0].shape()[2] as usize;
         self.settle()?;
         match self.window {
-            None => self.append_plain(offset, &new, n_new),
-            Some(window) if n_new == 1 => self.append_in_place(offset, &new, window),
-            Some(window) => self.append_in_order(offset, &new, n_new, window),
+            None => self.append_plain(offset, new, n_new),
+            Some(window) if n_new == 1 => self.append_in_place(offset, new, window),
+            Some(window) => self.append_in_order(offset, new, n_new, window),
         }
     }
 

@@ -7,15 +7,17 @@
 use std::collections::HashMap;
 
 use host_graph::{Body, Mask, Node, Op, RopeLayout, RopeSpec, Slot, SlotId, SlotKind, Value};
-use kernels::gated_delta;
+use kernels::{decode_attention, gated_delta};
 use mlx_rs::{Array, Dtype};
 use mlx_sys as sys;
 
 use crate::Backend;
 use crate::eval::{run_body, softcap};
 use crate::fault::Fault;
+use crate::demand::{Choice, decode_shape};
 use crate::kernel;
-use crate::ops::{self, AttentionMask, Made, RopeOffset};
+use crate::kv::{Kept, Kv};
+use crate::ops::{self, AttentionMask, Made, Packed, RopeOffset};
 use crate::program::Tables;
 use crate::replay::scaled_for_rope;
 use crate::state::{Fetched, Place, SlotState};
@@ -77,7 +79,9 @@ pub(crate) struct Step<'a> {
     /// Activations.
     pub(crate) dtype: Dtype,
     /// Keys and values.
-    pub(crate) kv: Dtype,
+    pub(crate) kv: Kv,
+    /// The kernels that the profile names.
+    pub(crate) kernels: &'a Choice,
     /// Ids `[N]`.
     pub(crate) ids: Array,
     /// The tokens whose logits are wanted; `None` for all, in order.
@@ -132,7 +136,8 @@ impl Step<'_> {
 
     /// Computes a node part by part.
     pub(crate) fn stateful(&mut self, index: usize, node: &Node, inputs: &[Array], tables: &Tables) -> Made {
-        let (backend, dtype, kv, slots) = (self.backend, self.dtype, self.kv, self.slots);
+        let (backend, dtype, kv, kernels) = (self.backend, self.dtype, self.kv, self.kernels);
+        let slots = self.slots;
         let is_single = self.parts.len() == 1;
         let heads_apart = self.is_one_token_a_row();
         let mut results = Vec::with_capacity(self.parts.len());
@@ -146,7 +151,7 @@ impl Step<'_> {
                 ops::slice(array, 0, part.first, part.first + part.n_tokens())
             });
             let own: Vec<Array> = own.collect::<Result<_, _>>()?;
-            let settings = Settings { backend, dtype, kv, slots, heads_apart };
+            let settings = Settings { backend, dtype, kv, kernels, slots, heads_apart };
             let result = part.compute(index, node, own, tables, &settings)?;
             results.push(ops::cast(&result, if is_int(&node.op) { Dtype::Int32 } else { dtype })?);
         }
@@ -162,7 +167,8 @@ fn is_int(op: &Op) -> bool {
 struct Settings<'a> {
     backend: Backend,
     dtype: Dtype,
-    kv: Dtype,
+    kv: Kv,
+    kernels: &'a Choice,
     slots: &'a [Slot],
     /// Whether heads stay `[rows, H, 1, D]`.
     heads_apart: bool,
@@ -247,12 +253,12 @@ impl Part<'_> {
         }
     }
 
-    fn columns(&mut self, slot: SlotId, new: &[Array], dtype: Dtype) -> Result<Fetched, Fault> {
+    fn columns(&mut self, slot: SlotId, new: &[Array]) -> Result<Fetched, Fault> {
         let offset = self.group.offset;
         let SlotState::Columns(columns) = &mut self.group.slots[slot.0 as usize] else {
             unreachable!("the builder has checked the kind of slot")
         };
-        let fetched = columns.append(offset, new, dtype)?;
+        let fetched = columns.append(offset, new)?;
         self.fetched.insert(slot.0, fetched.clone());
         Ok(fetched)
     }
@@ -279,12 +285,20 @@ impl Part<'_> {
         let (fetched, selected) = match settings.slots[slot.0 as usize].kind {
             SlotKind::KvShared { with } => (self.fetched[&with.0].clone(), inputs.get(1)),
             _ => {
-                let new = [self.heads_first(&inputs[1])?, self.heads_first(&inputs[2])?];
-                (self.columns(slot, &new, settings.kv)?, inputs.get(3))
+                let mut new = settings.kv.kept(&self.heads_first(&inputs[1])?)?;
+                new.extend(settings.kv.kept(&self.heads_first(&inputs[2])?)?);
+                (self.columns(slot, &new)?, inputs.get(3))
             }
         };
-        let k = ops::cast(&fetched.arrays[0], settings.dtype)?;
-        let v = ops::cast(&fetched.arrays[1], settings.dtype)?;
+        let is_plain = attention.softcap.is_none() && attention.sinks.is_none() && selected.is_none();
+        let (k, v) = match settings.kv.read(&fetched.arrays)? {
+            Kept::Codes(k, v) if is_plain => {
+                let out = self.over_codes(slot, attention, &q, [k, v], fetched.place, settings)?;
+                return self.out(out, settings);
+            }
+            Kept::Codes(k, v) => (ops::dequantise(&k, settings.dtype)?, ops::dequantise(&v, settings.dtype)?),
+            Kept::Plain(k, v) => (ops::cast(&k, settings.dtype)?, ops::cast(&v, settings.dtype)?),
+        };
         let out = if attention.softcap.is_some() || selected.is_some() {
             let allowed = self.allowed(attention.mask, fetched.place)?;
             let allowed = match selected {
@@ -300,6 +314,69 @@ impl Part<'_> {
             ops::attention(&q, &k, &v, attention.scale, &mask, attention.sinks)?
         };
         self.out(out, settings)
+    }
+
+    /// Attention over codes, which are read as they are: by our kernel where the profile names it and one sequence
+    /// has one token, else by two of MLX's products.
+    fn over_codes(
+        &mut self,
+        slot: SlotId,
+        attention: &Attention<'_>,
+        q: &Array,
+        [k, v]: [Packed; 2],
+        place: Place,
+        settings: &Settings<'_>,
+    ) -> Made {
+        let [n_rows, n_heads, len, width] = *q.shape() else { unreachable!("heads of tokens") };
+        let q = ops::scale(q, attention.scale)?;
+        let sees_all = self.sees_all(attention.mask, place);
+        if settings.kernels.has(decode_attention::KERNEL.name) && n_rows == 1 && sees_all {
+            return self.decode_attention(slot, &q, place, settings);
+        }
+        let n_kv = v.codes.shape()[1];
+        let q = ops::reshape(&q, &[n_rows, n_kv, n_heads / n_kv, len, width])?;
+        let apart = |packed: Packed| -> Result<Packed, Fault> {
+            Ok(Packed {
+                codes: column(&packed.codes, 2)?,
+                scales: column(&packed.scales, 2)?,
+                biases: packed.biases.as_ref().map(|biases| column(biases, 2)).transpose()?,
+                ..packed
+            })
+        };
+        let (k, v) = (apart(k)?, apart(v)?);
+        let mut scores = ops::quantised_product(&q, &k, true)?;
+        if !sees_all {
+            let allowed = column(&self.allowed(attention.mask, place)?, 2)?;
+            scores = ops::choose(&allowed, &scores, &ops::scalar(lowest(scores.dtype()), scores.dtype())?)?;
+        }
+        let out = ops::quantised_product(&ops::softmax(&scores)?, &v, false)?;
+        ops::reshape(&out, &[n_rows, n_heads, len, width])
+    }
+
+    /// One query of one sequence over the whole arrays of a slot, of which `place` says how much is used.
+    fn decode_attention(&self, slot: SlotId, q: &Array, place: Place, settings: &Settings<'_>) -> Made {
+        let own = match settings.slots[slot.0 as usize].kind {
+            SlotKind::KvShared { with } => with,
+            _ => slot,
+        };
+        let SlotState::Columns(columns) = &self.group.slots[own.0 as usize] else {
+            unreachable!("the builder has checked the kind of slot")
+        };
+        let [_, n_heads, _, width] = *q.shape() else { unreachable!("heads of tokens") };
+        let kept = columns.arrays();
+        let [_, n_kv, capacity, _] = *kept[0].shape() else { unreachable!("heads of columns") };
+        let sizes = [n_heads, n_kv, width].map(|n| n as usize);
+        let Some(shape) = decode_shape(settings.kv, sizes, [place.n_columns, capacity as usize], q.dtype()) else {
+            return Err(Fault("plain keys and values have no codes".to_owned()));
+        };
+        let length = ops::from_ints(&shape.length(), &[3]);
+        let launches = shape.launches();
+        let [block, merge] = decode_attention::KERNEL.stages else { unreachable!("two stages") };
+        let inputs: Vec<&Array> = [q].into_iter().chain(kept).chain([&length]).collect();
+        let blocks = kernel::launch(settings.backend, block, &inputs, &launches[0])?;
+        let inputs: Vec<&Array> = blocks.iter().chain([&length]).collect();
+        let out = kernel::launch(settings.backend, merge, &inputs, &launches[1])?;
+        ops::reshape(&out[0], q.shape())
     }
 
     /// The mask in the cheapest form that says the same.
@@ -476,7 +553,7 @@ impl Part<'_> {
         let (n_heads, width) = (q.shape()[1], q.shape()[2]);
         let (n_rows, len) = (self.n_rows() as i32, self.len as i32);
         let new = self.heads_first(&ops::reshape(keys, &[self.n_tokens() as i32, 1, width])?)?;
-        let fetched = self.columns(slot, &[new], Dtype::Float32)?;
+        let fetched = self.columns(slot, &[ops::cast(&new, Dtype::Float32)?])?;
         let (place, n_columns) = (fetched.place, fetched.place.n_columns as i32);
         let q = ops::cast(&self.heads_first(q)?, Dtype::Float32)?;
         let dots = ops::matmul(&q, &ops::transpose(&fetched.arrays[0], &[0, 1, 3, 2])?)?;
@@ -575,6 +652,15 @@ fn best_positions(scores: &Array, allowed: &Array, keys: &Array, k: usize) -> Ma
     ops::concat(&[&best, &missing], 2)
 }
 
+/// The lowest finite number: a row that sees nothing gets equal weights, not NaN.
+fn lowest(dtype: Dtype) -> f32 {
+    match dtype {
+        Dtype::Float16 => -65504.0,
+        Dtype::Bfloat16 => -3.389_531_4e38,
+        _ => f32::MIN,
+    }
+}
+
 /// The attributes of an attention.
 struct Attention<'a> {
     scale: f32,
@@ -596,12 +682,7 @@ impl Attention<'_> {
         if let Some(cap) = self.softcap {
             scores = softcap(&scores, cap)?;
         }
-        let lowest = match scores.dtype() {
-            Dtype::Float16 => -65504.0,
-            Dtype::Bfloat16 => -3.389_531_4e38,
-            _ => f32::MIN,
-        };
-        scores = ops::choose(&allowed, &scores, &ops::scalar(lowest, scores.dtype())?)?;
+        scores = ops::choose(&allowed, &scores, &ops::scalar(lowest(scores.dtype()), scores.dtype())?)?;
         let weights = match self.sinks {
             None => ops::softmax(&scores)?,
             Some(sinks) => {

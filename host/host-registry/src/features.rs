@@ -46,7 +46,7 @@ impl LoopFacts {
 
 /// The caches that the host's devices know, as a registry lists them.
 pub fn cache_kinds() -> Vec<String> {
-    KvStorage::ALL.into_iter().map(|(storage, _)| cache_name(storage).to_owned()).collect()
+    KvStorage::all().map(|storage| cache_name(storage).to_owned()).collect()
 }
 
 /// The samplers of the host, as a registry lists them.
@@ -204,7 +204,7 @@ impl Composition {
 
 /// The name of a cache as profiles write it: `plain:f16`.
 pub(crate) fn cache_name(kv: KvStorage) -> &'static str {
-    kv.signature().trim_start_matches("kv:")
+    kv.name()
 }
 
 impl Reported for Missing {

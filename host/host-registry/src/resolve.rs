@@ -334,8 +334,8 @@ impl<'a> Resolution<'a> {
         };
         let name = format!("{kind}:{dtype}");
         let known = self.registry.parts().caches.clone();
-        let storage = KvStorage::ALL.into_iter().map(|(storage, _)| storage);
-        let storage = storage.filter(|_| known.contains(&name)).find(|storage| cache_name(*storage) == name);
+        let mut storage = KvStorage::all().filter(|_| known.contains(&name));
+        let storage = storage.find(|storage| cache_name(*storage) == name);
         let Some(storage) = storage else {
             let is_kind_known = known.iter().any(|known| known.split(':').next() == Some(kind));
             let key = if is_kind_known { KV_DTYPE } else { KV_KIND };

@@ -17,7 +17,7 @@ pub const KERNEL: Kernel = Kernel {
         },
         Stage {
             name: "tenon_decode_attention_merge",
-            inputs: &["block_sums", "block_tops", "block_totals"],
+            inputs: &["block_sums", "block_tops", "block_totals", "length"],
             outputs: &["out"],
             body: include_str!("../../decode_attention/merge.metal"),
         },
@@ -69,10 +69,20 @@ impl Shape {
         }
     }
 
+    /// Positions of a block, and blocks.
+    fn blocks(&self) -> (usize, usize) {
+        let block = if self.positions <= 2048 { 128 } else { 512 };
+        (block, self.positions.div_ceil(block))
+    }
+
+    /// The input `length`: positions, capacity, blocks. They change from call to call, and nothing is compiled anew.
+    pub fn length(&self) -> [i32; 3] {
+        [self.positions, self.capacity, self.blocks().1].map(|n| n as i32)
+    }
+
     /// How both stages are launched.
     pub fn launches(&self) -> Vec<Launch> {
-        let block = if self.positions <= 2048 { 128 } else { 512 };
-        let blocks = self.positions.div_ceil(block);
+        let (block, blocks) = self.blocks();
         let int = |n: usize| Template::Int(n as i32);
         let per_block = vec![self.heads, blocks];
         vec![
@@ -86,9 +96,7 @@ impl Shape {
                     ("D", int(self.dim)),
                     ("H", int(self.heads)),
                     ("KV", int(self.kv_heads)),
-                    ("CAPACITY", int(self.capacity)),
                     ("BLOCK", int(block)),
-                    ("BLOCKS", int(blocks)),
                 ],
                 outputs: vec![
                     (vec![self.heads, blocks, self.dim], Dtype::F32),
@@ -99,11 +107,7 @@ impl Shape {
             Launch {
                 grid: [self.dim, self.heads, 1],
                 group: [32, 1, 1],
-                templates: vec![
-                    ("T", Template::Type(self.dtype)),
-                    ("D", int(self.dim)),
-                    ("BLOCKS", int(blocks)),
-                ],
+                templates: vec![("T", Template::Type(self.dtype)), ("D", int(self.dim))],
                 outputs: vec![(vec![self.heads, self.dim], self.dtype)],
             },
         ]
@@ -173,7 +177,7 @@ fn case(name: &str, shape: Shape) -> Case {
             ("v_codes", v.codes),
             ("v_scales", v.scales),
             ("v_biases", v.biases),
-            ("length", Data::ints(&[1], &[positions as i32])),
+            ("length", Data::ints(&[3], &shape.length())),
         ],
         launches: shape.launches(),
         expected,

@@ -18,6 +18,7 @@ use super::{
     Buffer, BufferId, CodesBuffer, CodesId, Instr, Operand, Plan, ProductInput, RopeTable, Rows, StatePlace,
     Vector,
 };
+use crate::executable::number_of;
 use crate::matrix::{BLOCK, Matrix, Number};
 use crate::memory::ALIGN;
 use crate::moe::Stack;
@@ -60,6 +61,7 @@ pub(crate) fn compile(
         let what = format!("{} positions and {} token ids", options.context_tokens, graph.n_vocab());
         return Err(unsupported(what, "whole numbers up to 16777216"));
     }
+    number_of(options.kv)?;
     let mut compiler = Compiler::new(graph.nodes(), graph.slots(), &[graph.output()], catalogue, options);
     compiler.plan.n_vocab = graph.n_vocab();
     compiler.place_state();

@@ -15,7 +15,7 @@ use crate::device::CpuDevice;
 fn batches_chunks_threads_and_forms_do_not_change_a_bit() {
     for is_quantised in [false, true] {
         for numeric in [Numeric::Exact, Numeric::Fast] {
-            for (kv, _) in KvStorage::ALL {
+            for (kv, _) in KvStorage::PLAIN {
                 let model = llama_model(is_quantised);
                 let options = CompileOptions { numeric, kv, ..options() };
                 run_every_way(&format!("{numeric}, {kv:?}"), &model, &llama(&model), &options);
@@ -279,7 +279,7 @@ fn a_sequence_that_is_stored_otherwise_runs_the_general_form() {
             let graph = llama(&model);
             let of = |kv| CompileOptions { numeric, kv, ..options() };
             let mut planned = compile(&model, &graph, &of(KvStorage::PlainF32));
-            for (kv, signature) in KvStorage::ALL {
+            for (kv, signature) in KvStorage::PLAIN {
                 let expected = bits(&run(&mut *compile(&model, &graph, &of(kv)), &TOKENS, TOKENS.len()));
                 let before = planned.plan_runs();
                 assert_eq!(bits(&stored(&mut *planned, kv, TOKENS.len())), expected, "{numeric} {kv:?}");
@@ -304,9 +304,9 @@ fn sequences_of_every_storage_share_a_step() {
     let graph = llama(&model);
     let mut planned = compile(&model, &graph, &options());
     assert_eq!(options().kv, KvStorage::PlainF32);
-    let rows = KvStorage::ALL.map(|(kv, _)| bits(&stored(&mut *planned, kv, TOKENS.len())));
+    let rows = KvStorage::PLAIN.map(|(kv, _)| bits(&stored(&mut *planned, kv, TOKENS.len())));
     let before = planned.plan_runs();
-    let sequences = KvStorage::ALL.map(|(kv, _)| planned.new_sequence_stored(kv).unwrap());
+    let sequences = KvStorage::PLAIN.map(|(kv, _)| planned.new_sequence_stored(kv).unwrap());
     let mut found = [(); 3].map(|()| Vec::new());
     for tokens in TOKENS.chunks(6) {
         let runs = sequences.map(|sequence| (sequence, tokens));

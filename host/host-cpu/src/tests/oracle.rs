@@ -207,9 +207,7 @@ impl<'a> Oracle<'a> {
         let SlotKind::Kv { heads, dim_k, dim_v, .. } = *kind else { panic!("slot") };
         let n_plain = if own == slot { 3 } else { 1 };
         if own == slot {
-            let kept = |rows: &Rows| -> Rows {
-                rows.iter().map(|row| row.iter().map(|x| self.stored(*x)).collect()).collect()
-            };
+            let kept = |rows: &Rows| -> Rows { rows.iter().map(|row| self.stored(row)).collect() };
             self.cache.insert(slot.0, (kept(&inputs[1]), kept(&inputs[2])));
         } else if !self.cache.contains_key(&own.0) {
             let donor = self.graph.nodes().iter().position(|node| node.op.slot() == Some(own)).unwrap();
@@ -249,12 +247,15 @@ impl<'a> Oracle<'a> {
         rows
     }
 
-    /// A number as the cache keeps it.
-    fn stored(&self, x: f64) -> f64 {
+    /// Heads of one token as the cache keeps them. Groups of codes never straddle heads.
+    fn stored(&self, row: &[f64]) -> Vec<f64> {
         match self.kv {
-            KvStorage::PlainF32 => x,
-            KvStorage::PlainF16 => half::f16::from_f64(x).to_f64(),
-            KvStorage::PlainBf16 => half::bf16::from_f64(x).to_f64(),
+            KvStorage::PlainF32 => row.to_vec(),
+            KvStorage::PlainF16 => row.iter().map(|x| half::f16::from_f64(*x).to_f64()).collect(),
+            KvStorage::PlainBf16 => row.iter().map(|x| half::bf16::from_f64(*x).to_f64()).collect(),
+            KvStorage::Quantised(codes) => {
+                row.chunks(usize::from(codes.group_size)).flat_map(|group| coded(group, codes.bits)).collect()
+            }
         }
     }
 
@@ -592,4 +593,17 @@ fn general(op: &Op, lead: usize, args: &[Arg<'_>], out: &[usize]) -> Vec<f64> {
         }
         other => panic!("{} has a form of its own", other.name()),
     }
+}
+
+/// A group as affine codes keep it: the edge that is farther from zero is met exactly, zero too.
+///
+/// Source: the rule that the project's notes on caches give, with scale and bias in full precision.
+fn coded(group: &[f64], bits: u8) -> Vec<f64> {
+    let n = f64::from((1_u32 << bits) - 1);
+    let (low, high) = group.iter().fold((f64::MAX, f64::MIN), |(low, high), x| (low.min(*x), high.max(*x)));
+    let size = ((high - low) / n).max(1e-7);
+    let (scale, edge) = if low.abs() > high.abs() { (size, low) } else { (-size, high) };
+    let steps = (edge / scale).round_ties_even();
+    let (scale, bias) = if steps == 0.0 { (scale, 0.0) } else { (edge / steps, edge) };
+    group.iter().map(|x| ((x - bias) / scale).round_ties_even().clamp(0.0, n) * scale + bias).collect()
 }

@@ -1,7 +1,7 @@
 //! What the device refuses to compile, and how it says so.
 
 use host_core::{DType, Reported};
-use host_device::{CompileOptions, Device, DeviceError};
+use host_device::{CompileOptions, Device, DeviceError, KvStorage};
 use host_graph::{BinaryOp, BuildError, Graph, GraphBuilder, Mask, Op, Section, Shape, SlotKind, Value};
 
 use super::support::{Folder, Model, as_logits, compile, options};
@@ -123,6 +123,15 @@ fn positions_beyond_whole_floats_are_refused() {
     let device = CpuDevice::new();
     let most = CompileOptions { context_tokens: 1 << 24, ..options() };
     device.check(&graph, model.checkpoint.catalogue(), &most).unwrap();
+}
+
+#[test]
+fn keys_and_values_in_codes_are_refused() {
+    let model = Folder::new(1).dense("e", DType::F32, &[8, 8]).open();
+    for kv in KvStorage::all().filter(|kv| kv.element_bytes().is_none()) {
+        let error = refusal(&model, &plain(&model), &CompileOptions { kv, ..options() });
+        assert!(error.to_string().contains(kv.signature()), "{error}");
+    }
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Caches: windows that turn round, forks and trims, and steps begun before they were asked for.
 
 use host_core::DType;
-use host_device::{DeviceError, Executable, Logits, LogitsFor, SequenceId, TokenRun};
+use host_device::{
+    CompileOptions, Device, DeviceError, Executable, KvStorage, Logits, LogitsFor, SequenceId, TokenRun,
+};
 use host_graph::{Graph, Mask, Op, RopeSpec, Section, Shape, SlotKind};
 
 use super::support::{Folder, Model, TOKENS, as_logits, check, compile, options, run};
-use crate::ops;
 use crate::state::Columns;
+use crate::{MlxDevice, ops};
 
 fn model() -> Model {
     Folder::new(41)
@@ -68,7 +70,7 @@ fn a_window_keeps_the_newest_after_several_at_once() {
     for n in [5, 5, 3] {
         let values: Vec<f32> = (offset..offset + n).map(|i| i as f32).collect();
         let new = ops::from_floats(&values, &[1, 1, n as i32, 1], mlx_rs::Dtype::Float32).unwrap();
-        columns.append(offset, &[new], mlx_rs::Dtype::Float32).unwrap();
+        columns.append(offset, &[new]).unwrap();
         offset += n;
     }
     let row = columns.row(0, 0, offset).unwrap();
@@ -179,4 +181,102 @@ fn near(found: &[Vec<f32>], expected: &[Vec<f32>]) {
     for (found, expected) in found.iter().flatten().zip(expected.iter().flatten()) {
         assert!((found - expected).abs() <= 2e-5, "{found}, expected {expected}");
     }
+}
+
+/// Heads 32 wide, so that groups of 32 codes fit.
+fn wide_model() -> Model {
+    Folder::new(42)
+        .dense("e", DType::F32, &[8, 64])
+        .dense("q", DType::F32, &[64, 64])
+        .dense("k", DType::F32, &[32, 64])
+        .dense("v", DType::F32, &[32, 64])
+        .open()
+}
+
+fn wide_graph(model: &Model, mask: Mask, window: Option<usize>, softcap: Option<f32>) -> Graph {
+    model.graph(|b| {
+        let ids = b.add(Op::Tokens, &[])?;
+        let x = b.add(Op::Embedding { weight: "e".into() }, &[ids])?;
+        b.section(Section::Layer(0));
+        let mut parts = Vec::new();
+        for (weight, heads) in [("q", 2), ("k", 1), ("v", 1)] {
+            let y = b.add(Op::Linear { weight: weight.into(), bias: None }, &[x])?;
+            parts.push(b.add(Op::Reshape { shape: Shape::per_token(&[heads, 32]) }, &[y])?);
+        }
+        let rope = Op::Rope(RopeSpec::new(32, 100.0));
+        let (q, k) = (b.add(rope.clone(), &[parts[0]])?, b.add(rope, &[parts[1]])?);
+        let slot = b.slot(0, SlotKind::Kv { heads: 1, dim_k: 32, dim_v: 32, window })?;
+        let op = Op::Attention { slot, scale: 0.3, mask, softcap, sinks: None };
+        let y = b.add(op, &[q, k, parts[2]])?;
+        b.section(Section::Head);
+        as_logits(b, y)
+    })
+}
+
+/// The judge keeps each group of a head by the written rule, in double precision. An element would fall to another
+/// code there only if it lay within rounding of the middle between two; none of these does, so that the bound is that
+/// of the sums alone.
+#[test]
+fn keys_and_values_are_kept_as_codes() {
+    let model = wide_model();
+    for bits in [4, 8] {
+        let kv = KvStorage::all().find(|kv| kv.signature() == format!("kv:quant:{bits}:32")).unwrap();
+        let options = CompileOptions { kv, ..options() };
+        for (mask, window, softcap) in [
+            (Mask::Causal, None, None),
+            (Mask::Window(5), Some(5), None),
+            (Mask::Window(3), Some(8), None),
+            (Mask::Causal, None, Some(2.0)),
+        ] {
+            let graph = wide_graph(&model, mask, window, softcap);
+            check(&format!("{bits} bits, {mask:?}, {softcap:?}"), &model, &graph, &options, BOUND);
+        }
+    }
+}
+
+#[test]
+fn codes_say_what_they_are_and_take_their_room() {
+    let model = wide_model();
+    let graph = wide_graph(&model, Mask::Causal, None, None);
+    let plan = |kv| {
+        let options = CompileOptions { kv, ..options() };
+        let executable = compile(&model, &graph, &options);
+        (executable.signatures(), executable.memory().state_bytes)
+    };
+    let quantised = |signature: &str| KvStorage::all().find(|kv| kv.signature() == signature).unwrap();
+    // 256 columns of one head, keys and values, four sequences; scales and biases in float32.
+    let columns = 256 * 2 * 4;
+    assert_eq!(plan(KvStorage::PlainF32), (vec!["kv:plain:f32".to_owned()], columns * 32 * 4));
+    assert_eq!(plan(quantised("kv:quant:8:32")), (vec!["kv:quant:8:32".to_owned()], columns * (32 + 8)));
+    assert_eq!(plan(quantised("kv:quant:4:32")).1, columns * (16 + 8));
+    let graph = wide_graph(&model, Mask::Window(5), Some(5), None);
+    let options = CompileOptions { kv: quantised("kv:quant:8:32"), ..options() };
+    assert_eq!(compile(&model, &graph, &options).signatures(), ["kv:rotating-quant:8:32:5"]);
+}
+
+#[test]
+fn groups_that_do_not_divide_a_head_are_refused() {
+    let model = wide_model();
+    let graph = wide_graph(&model, Mask::Causal, None, None);
+    let kv = KvStorage::all().find(|kv| kv.signature() == "kv:quant:8:64").unwrap();
+    let options = CompileOptions { kv, ..options() };
+    let refused = MlxDevice::new().check(&graph, model.checkpoint.catalogue(), &options).unwrap_err();
+    assert_eq!(refused.to_string(), "device `mlx` does not have heads 32 wide in groups of 64");
+}
+
+/// Codes stay codes when a sequence is copied and cut.
+#[test]
+fn codes_are_forked_and_trimmed() {
+    let model = wide_model();
+    let graph = wide_graph(&model, Mask::Causal, None, None);
+    let kv = KvStorage::all().find(|kv| kv.signature() == "kv:quant:8:32").unwrap();
+    let mut executable = compile(&model, &graph, &CompileOptions { kv, ..options() });
+    let executable = &mut *executable;
+    let whole = run(executable, &TOKENS, TOKENS.len());
+    let first = executable.new_sequence().unwrap();
+    feed(executable, first, &TOKENS[..14]);
+    let second = executable.fork(first).unwrap();
+    executable.trim(second, 4).unwrap();
+    near(&feed(executable, second, &TOKENS[10..]), &whole[10..]);
+    near(&feed(executable, first, &TOKENS[14..]), &whole[14..]);
 }

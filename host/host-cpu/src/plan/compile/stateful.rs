@@ -28,9 +28,10 @@ impl<'a> Compiler<'a> {
     fn place_slot(&mut self, slot: &Slot) -> Option<StatePlace> {
         let capacity = self.options.context_tokens.next_multiple_of(LANES);
         let kv = self.options.kv;
+        let element_bytes = kv.element_bytes().expect("a plan with codes was refused before");
         let (place, signature) = match &slot.kind {
             SlotKind::Kv { heads, dim_k, dim_v, .. } => {
-                let bytes = |dim| heads * capacity * dim * kv.element_bytes();
+                let bytes = |dim| heads * capacity * dim * element_bytes;
                 let (keys, values) = (self.room(bytes(dim_k)), self.room(bytes(dim_v)));
                 let place = KvPlace { heads: *heads, dim_k: *dim_k, dim_v: *dim_v, keys, values };
                 (Some(StatePlace::Kv(place)), kv.signature().to_owned())
