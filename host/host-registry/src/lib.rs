@@ -76,8 +76,8 @@ pub use frozen::{
 pub use implementation::{Implementation, ImplementationFacts, Implementations};
 pub use overrides::Overrides;
 pub use profile::{
-    Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv,
-    KvDtype, Limits, Match, Names, OnReload, PluginBudget, PluginRef, PolicyRef, Predicate, Profile, Quant,
+    ByCase, Bytes, Compose, ContextTokens, FailedPredicate, FrozenRef, GraphRef, ImplementationRef, Kernels,
+    Kv, Limits, Match, Names, OnReload, PluginBudget, PluginRef, PolicyRef, Predicate, Profile, Quant,
     QuantRef, SCHEMA_VERSION, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
     json_schema,
 };

@@ -290,6 +290,14 @@ pub enum Fault {
         /// What there is.
         known: Vec<String>,
     },
+    /// The profile names no device for this operating system.
+    #[error("the profile names no device for `{system}`")]
+    DeviceUnnamed {
+        /// This machine's operating system.
+        system: String,
+        /// What the profile names.
+        found: String,
+    },
     /// The profile names no element type for this numeric profile.
     #[error("the profile names no key-value element type for `{numeric}`")]
     KvUnnamed {
@@ -462,6 +470,10 @@ impl Reported for Fault {
             Fault::KvMissing { known, .. } => new("registry.kv-missing")
                 .expected(format!("one of: {}", listed(known)))
                 .mend("name one of these"),
+            Fault::DeviceUnnamed { system, found } => new("registry.device-unnamed")
+                .expected(format!("a device for `{system}`"))
+                .found(found)
+                .mend(format!("pass --device, or add `{system}` to `device` in the profile's [compose]")),
             Fault::KvUnnamed { numeric, found } => new("registry.kv-unnamed")
                 .expected(format!("an element type for `{numeric}`"))
                 .found(found)

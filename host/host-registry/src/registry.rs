@@ -85,6 +85,8 @@ impl DeviceFacts {
 /// Parts of a host, to make a registry of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
+    /// The operating system of this machine, as `std::env::consts::OS` names it; profiles may name a device for each.
+    pub system: String,
     /// Plugins that were read and checked.
     pub plugins: Vec<PluginFacts>,
     /// Frozen graphs, broken ones among them.

@@ -294,9 +294,14 @@ impl<'a> Resolution<'a> {
     }
 
     fn device(&mut self) -> Option<&'a DeviceFacts> {
-        let named = Some(self.profile.compose.device.clone());
-        let id = self.ask(DEVICE, named, self.overrides.device.clone())?;
-        let devices = &self.registry.parts().devices;
+        let (of_profile, parts) = (&self.profile.compose.device, self.registry.parts());
+        let named = of_profile.of(&parts.system).map(str::to_owned);
+        let Some(id) = self.ask(DEVICE, named, self.overrides.device.clone()) else {
+            let (system, found) = (parts.system.clone(), of_profile.to_string());
+            self.fault(DEVICE, Fault::DeviceUnnamed { system, found });
+            return None;
+        };
+        let devices = &parts.devices;
         let found = devices.iter().find(|device| device.id == id);
         if found.is_none() {
             let known: Vec<String> = devices.iter().map(|device| device.id.clone()).collect();
@@ -327,7 +332,7 @@ impl<'a> Resolution<'a> {
     fn kv(&mut self, numeric: Numeric) -> Option<KvStorage> {
         let (kind, of_profile) = (&self.profile.kv.kind, &self.profile.kv.dtype);
         self.record(KV_KIND, kind);
-        let named = of_profile.of(numeric).map(str::to_owned);
+        let named = of_profile.of(&numeric.to_string()).map(str::to_owned);
         let Some(dtype) = self.ask(KV_DTYPE, named, self.overrides.kv_dtype.clone()) else {
             self.fault(KV_DTYPE, Fault::KvUnnamed { numeric, found: of_profile.to_string() });
             return None;

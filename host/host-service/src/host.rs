@@ -181,6 +181,7 @@ fn registry(
 ) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
+        system: std::env::consts::OS.to_owned(),
         plugins: plugins.packages().map(PluginFacts::from).collect(),
         graphs: graphs.files().to_vec(),
         devices: machine.device_facts(),

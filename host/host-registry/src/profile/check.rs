@@ -2,11 +2,16 @@
 
 use serde_json::Value;
 
-use super::{GraphRef, KvDtype, Predicate, Profile, Quant, SamplingDefaults};
+use super::{ByCase, GraphRef, Predicate, Profile, Quant, SamplingDefaults};
 use crate::fingerprint::{ARTIFACT, ConfigFingerprint, FINGERPRINT};
 use crate::tokenizer::{asked_by, known_keys};
-use host_core::{Numeric, TokenizerKey};
+use host_core::TokenizerKey;
 use host_plugins::QuarantineRules;
+
+/// Operating systems that a profile may name a device for.
+const SYSTEMS: [&str; 2] = ["linux", "macos"];
+/// Numeric profiles that it may name an element type for.
+const NUMERICS: [&str; 2] = ["exact", "fast"];
 
 /// A value that its type admits and its meaning does not.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +43,9 @@ pub(crate) fn faults(profile: &Profile) -> Vec<ValueFault> {
 struct Faults(Vec<ValueFault>);
 
 impl Faults {
-    fn add(&mut self, key: &[&str], expected: &str, found: impl Into<String>) {
+    fn add(&mut self, key: &[&str], expected: impl Into<String>, found: impl Into<String>) {
         let key = key.iter().map(|part| (*part).to_owned()).collect();
-        self.0.push(ValueFault { key, expected: expected.to_owned(), found: found.into() });
+        self.0.push(ValueFault { key, expected: expected.into(), found: found.into() });
     }
 
     fn name(&mut self, key: &[&str], name: &str) {
@@ -136,26 +141,31 @@ impl Faults {
             self.name(&["compose", "implementation"], &implementation.id);
         }
         self.name(&["compose", "loop"], &compose.loop_);
-        self.name(&["compose", "device"], &compose.device);
+        self.by_case(&["compose", "device"], &compose.device, &SYSTEMS);
         profile.kernels.require.iter().for_each(|name| self.name(&["kernels", "require"], name));
         self.unique(&["kernels", "require"], &profile.kernels.require);
     }
 
     fn kv(&mut self, profile: &Profile) {
         self.name(&["kv", "kind"], &profile.kv.kind);
-        match &profile.kv.dtype {
-            KvDtype::Any(dtype) => self.name(&["kv", "dtype"], dtype),
-            KvDtype::By(by) => {
-                if by.is_empty() {
-                    self.add(&["kv", "dtype"], "an element type for each numeric profile", "an empty table");
-                }
-                for (numeric, dtype) in by {
-                    if numeric.parse::<Numeric>().is_err() {
-                        self.add(&["kv", "dtype", numeric], "`exact` or `fast`", format!("`{numeric}`"));
-                    }
-                    self.name(&["kv", "dtype", numeric], dtype);
-                }
+        self.by_case(&["kv", "dtype"], &profile.kv.dtype, &NUMERICS);
+    }
+
+    /// A name, or one for at least one of these cases.
+    fn by_case(&mut self, path: &[&str], names: &ByCase, cases: &[&str; 2]) {
+        let ByCase::By(by) = names else {
+            let ByCase::Any(name) = names else { return };
+            return self.name(path, name);
+        };
+        if by.is_empty() {
+            self.add(path, format!("a name for `{}`, `{}` or both", cases[0], cases[1]), "an empty table");
+        }
+        for (case, name) in by {
+            let path: Vec<&str> = path.iter().copied().chain([case.as_str()]).collect();
+            if !cases.contains(&case.as_str()) {
+                self.add(&path, format!("`{}` or `{}`", cases[0], cases[1]), format!("`{case}`"));
             }
+            self.name(&path, name);
         }
     }
 

@@ -255,15 +255,20 @@ fn compose() -> Value {
         ("quant", told("What becomes of the weights: as-published, rules or a plugin", quant)),
         ("implementation", told("The code that makes the model, where it is not the device", implementation)),
         ("loop", told("The decoding loop", name())),
-        ("device", told("The device", name())),
+        ("device", told("The device, or one for each operating system", by_case("linux", "macos"))),
         ("numeric", told("How activations may be rounded", json!({ "enum": ["exact", "fast"] }))),
     ])
 }
 
 fn kv() -> Value {
-    let mut by = object([("exact", name()), ("fast", name())]);
+    object([("kind", name()), ("dtype", by_case("exact", "fast"))])
+}
+
+/// A name, or one for at least one of two cases.
+fn by_case(one: &'static str, other: &'static str) -> Value {
+    let mut by = object([(one, name()), (other, name())]);
     by["minProperties"] = json!(1);
-    object([("kind", name()), ("dtype", json!({ "oneOf": [name(), by] }))])
+    json!({ "oneOf": [name(), by] })
 }
 
 /// What the list of samplers' parameters says of one.

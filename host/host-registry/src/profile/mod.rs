@@ -32,7 +32,7 @@ pub use predicate::{FailedPredicate, Match, Predicate};
 pub use quant::{Quant, QuantRef};
 pub use sampling::{PolicyRef, SamplingDefaults, SamplingTable};
 pub(crate) use sampling::{flat_values, line};
-pub use values::{Bytes, ContextTokens, KvDtype, Names, Sha256Digest, Threads};
+pub use values::{ByCase, Bytes, ContextTokens, Names, Sha256Digest, Threads};
 
 /// The schema version that this build reads.
 pub const SCHEMA_VERSION: u32 = 1;
@@ -111,8 +111,8 @@ pub struct Compose {
     /// The decoding loop.
     #[serde(rename = "loop")]
     pub loop_: String,
-    /// The device.
-    pub device: String,
+    /// The device, or one for each operating system: `linux`, `macos`.
+    pub device: ByCase,
     /// The numeric profile.
     pub numeric: Numeric,
 }
@@ -140,7 +140,7 @@ pub struct Kv {
     /// `plain`.
     pub kind: String,
     /// `f32`, `f16`, `bf16`, or one for each numeric profile.
-    pub dtype: KvDtype,
+    pub dtype: ByCase,
 }
 
 /// Kernels by name.

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 
-use host_core::Numeric;
 use serde::de::{self, Deserializer, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer};
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -252,66 +251,66 @@ impl<'de> Deserialize<'de> for Names {
     }
 }
 
-/// The element type of keys and values: one for every numeric profile, or one for each:
-/// `"f16"`, `{ exact = "f32", fast = "f16" }`.
+/// A name for every case, or one for each: the element type of keys and values by numeric profile, `"f16"` or
+/// `{ exact = "f32", fast = "f16" }`; the device by operating system, `"cpu"` or `{ linux = "cpu", macos = "mlx" }`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum KvDtype {
-    /// Whatever the numeric profile.
+pub enum ByCase {
+    /// In every case.
     Any(String),
-    /// By numeric profile; one that is not listed is refused.
+    /// By case; one that is not listed is refused.
     By(BTreeMap<String, String>),
 }
 
-impl KvDtype {
-    /// The element type for a numeric profile, if the profile names one.
-    pub fn of(&self, numeric: Numeric) -> Option<&str> {
+impl ByCase {
+    /// The name in this case, if the profile gives one.
+    pub fn of(&self, case: &str) -> Option<&str> {
         match self {
-            KvDtype::Any(dtype) => Some(dtype),
-            KvDtype::By(by) => by.get(&numeric.to_string()).map(String::as_str),
+            ByCase::Any(name) => Some(name),
+            ByCase::By(by) => by.get(case).map(String::as_str),
         }
     }
 }
 
-impl fmt::Display for KvDtype {
+impl fmt::Display for ByCase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            KvDtype::Any(dtype) => f.write_str(dtype),
-            KvDtype::By(by) => {
-                let parts: Vec<_> = by.iter().map(|(numeric, dtype)| format!("{numeric}: {dtype}")).collect();
+            ByCase::Any(name) => f.write_str(name),
+            ByCase::By(by) => {
+                let parts: Vec<_> = by.iter().map(|(case, name)| format!("{case}: {name}")).collect();
                 f.write_str(&parts.join(", "))
             }
         }
     }
 }
 
-impl Serialize for KvDtype {
+impl Serialize for ByCase {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self {
-            KvDtype::Any(dtype) => dtype.serialize(serializer),
-            KvDtype::By(by) => by.serialize(serializer),
+            ByCase::Any(name) => name.serialize(serializer),
+            ByCase::By(by) => by.serialize(serializer),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for KvDtype {
+impl<'de> Deserialize<'de> for ByCase {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct KvDtypeVisitor;
-        impl<'de> Visitor<'de> for KvDtypeVisitor {
-            type Value = KvDtype;
+        struct ByCaseVisitor;
+        impl<'de> Visitor<'de> for ByCaseVisitor {
+            type Value = ByCase;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an element type such as \"f16\", or one for each numeric profile")
+                f.write_str("a name, or a table with one for each case")
             }
 
-            fn visit_str<E: de::Error>(self, dtype: &str) -> Result<KvDtype, E> {
-                Ok(KvDtype::Any(dtype.to_owned()))
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<ByCase, E> {
+                Ok(ByCase::Any(name.to_owned()))
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<KvDtype, A::Error> {
-                BTreeMap::deserialize(MapAccessDeserializer::new(map)).map(KvDtype::By)
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<ByCase, A::Error> {
+                BTreeMap::deserialize(MapAccessDeserializer::new(map)).map(ByCase::By)
             }
         }
-        deserializer.deserialize_any(KvDtypeVisitor)
+        deserializer.deserialize_any(ByCaseVisitor)
     }
 }
 

@@ -143,6 +143,7 @@ pub(super) fn built_by(plugin: PluginFacts) -> GraphPart {
 
 pub(super) fn host() -> Parts {
     Parts {
+        system: "linux".to_owned(),
         plugins: vec![plugin("llama", "0.1.3"), plugin("gemma3", "0.2.0")],
         graphs: Vec::new(),
         devices: vec![DeviceFacts {

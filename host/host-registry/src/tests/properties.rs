@@ -9,7 +9,7 @@ use serde_json::{Map, Value, json};
 
 use super::{FILE, PROFILE};
 use crate::{
-    Bytes, Compose, ContextTokens, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv, KvDtype, Limits,
+    ByCase, Bytes, Compose, ContextTokens, FrozenRef, GraphRef, ImplementationRef, Kernels, Kv, Limits,
     LoadedProfile, Match, Names, OnReload, PluginRef, PolicyRef, Predicate, Profile, ProfileSet, Quant,
     QuantRef, SamplingDefaults, SamplingTable, Serve, Sha256Digest, Source, Threads,
 };
@@ -114,8 +114,8 @@ fn compose() -> impl Strategy<Value = Compose> {
     let implementation = (name(), prop_oneof![Just("*"), Just("^1.2")], prop::option::of(digest())).prop_map(
         |(id, version, digest)| ImplementationRef { id, version: version.parse().expect("a range"), digest },
     );
-    (graph, loader, quant, prop::option::of(implementation), name(), name(), numeric).prop_map(
-        |(graph, loader, quant, implementation, loop_, device, numeric)| Compose {
+    (graph, loader, quant, prop::option::of(implementation), name(), by_case("linux", "macos"), numeric)
+        .prop_map(|(graph, loader, quant, implementation, loop_, device, numeric)| Compose {
             graph,
             loader,
             quant,
@@ -123,15 +123,18 @@ fn compose() -> impl Strategy<Value = Compose> {
             loop_,
             device,
             numeric,
-        },
-    )
+        })
 }
 
 fn kv() -> impl Strategy<Value = Kv> {
-    let by = (name(), name()).prop_map(|(exact, fast)| {
-        KvDtype::By(BTreeMap::from([("exact".to_owned(), exact), ("fast".to_owned(), fast)]))
+    (name(), by_case("exact", "fast")).prop_map(|(kind, dtype)| Kv { kind, dtype })
+}
+
+fn by_case(one: &'static str, other: &'static str) -> impl Strategy<Value = ByCase> {
+    let by = (name(), name()).prop_map(|(first, second)| {
+        ByCase::By(BTreeMap::from([(one.to_owned(), first), (other.to_owned(), second)]))
     });
-    (name(), prop_oneof![name().prop_map(KvDtype::Any), by]).prop_map(|(kind, dtype)| Kv { kind, dtype })
+    prop_oneof![name().prop_map(ByCase::Any), by]
 }
 
 fn sampling() -> impl Strategy<Value = SamplingTable> {

@@ -137,6 +137,22 @@ fn flags_take_the_place_of_the_profile() {
 }
 
 #[test]
+fn a_profile_may_name_a_device_for_each_operating_system() {
+    let by_system = ("device = \"cpu\"", "device = { linux = \"cpu\", macos = \"mlx\" }");
+    let mlx = DeviceFacts { id: "mlx".to_owned(), ..host().devices[0].clone() };
+    let devices = vec![host().devices[0].clone(), mlx];
+    for (system, expected) in [("linux", "cpu"), ("macos", "mlx")] {
+        let parts = Parts { system: system.to_owned(), devices: devices.clone(), ..host() };
+        assert_eq!(resolve(&[by_system], parts, &Overrides::default()).unwrap().device(), expected);
+    }
+    // The other system's device is no substitute, and a flag asks for what it names.
+    let parts = |system: &str| Parts { system: system.to_owned(), ..host() };
+    assert!(resolve(&[by_system], parts("macos"), &Overrides::default()).is_err());
+    let flag = Overrides { device: Some("cpu".to_owned()), ..Overrides::default() };
+    assert_eq!(resolve(&[by_system], parts("macos"), &flag).unwrap().device(), "cpu");
+}
+
+#[test]
 fn the_model_s_own_context_is_taken_up_to_the_limit() {
     let check = |at_most: usize, max_position_embeddings: usize, expected: usize| {
         let to = format!("context_tokens = {{ at_most = {at_most} }}");
@@ -242,6 +258,7 @@ fn what_is_not_there_as_named_is_refused() {
         edit("no such quantisation", "\"as-published\"", "\"q4\""),
         edit("no such loop", "\"autoregressive\"", "\"diffusion\""),
         edit("no such device", "device = \"cpu\"", "device = \"mlx\""),
+        edit("no device for this system", "device = \"cpu\"", "device = { macos = \"mlx\" }"),
         case("no devices", &[], Parts { devices: Vec::new(), ..host() }, &none),
         edit("no such kernel", "require = []", "require = [\"rms-norm\", \"decode-attention\"]"),
         case(

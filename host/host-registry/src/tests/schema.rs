@@ -120,6 +120,12 @@ fn of_value() -> Vec<(String, String)> {
         ("loader twice", "[\"safetensors\", \"gguf\"]", "[\"gguf\", \"gguf\"]"),
         ("kernel twice", "require = []", "require = [\"a\", \"a\"]"),
         ("unknown numeric for an element type", "fast = \"f16\"", "quick = \"f16\""),
+        ("no device", "device = \"cpu\"", "device = {}"),
+        (
+            "an operating system that is none",
+            "device = \"cpu\"",
+            "device = { linux = \"cpu\", darwin = \"mlx\" }",
+        ),
         ("no element type", "dtype = { exact = \"f32\", fast = \"f16\" }", "dtype = {}"),
         ("negative temperature", "temperature = 0.2", "temperature = -0.5"),
         ("temperature that is no number", "temperature = 0.2", "temperature = nan"),
