@@ -85,7 +85,7 @@ pub use quant::{
     LayerRange, Measured, QuantRule, QuantRules, QuantSet, Roles, RulesFault, SchemeText, rules_text,
 };
 pub use refusal::{Fault, PartKind, PlacedFault, Refusal};
-pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, QuantFacts, Registry};
+pub use registry::{DeviceFacts, DuplicatePart, Parts, PluginFacts, QuantFacts, Registry, System};
 pub use resolve::ModelFacts;
 pub use set::{Base, LoadedProfile, ProfileSet};
 pub use setting::{Origin, Setting};

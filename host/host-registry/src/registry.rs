@@ -82,11 +82,21 @@ impl DeviceFacts {
     }
 }
 
+/// An operating system by its name in Rust: `linux`, `macos`. The default is that of this program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct System(pub String);
+
+impl Default for System {
+    fn default() -> Self {
+        System(std::env::consts::OS.to_owned())
+    }
+}
+
 /// Parts of a host, to make a registry of.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// The operating system of this machine, as `std::env::consts::OS` names it; profiles may name a device for each.
-    pub system: String,
+    /// The operating system; profiles may name a device for each.
+    pub system: System,
     /// Plugins that were read and checked.
     pub plugins: Vec<PluginFacts>,
     /// Frozen graphs, broken ones among them.

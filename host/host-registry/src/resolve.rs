@@ -295,9 +295,9 @@ impl<'a> Resolution<'a> {
 
     fn device(&mut self) -> Option<&'a DeviceFacts> {
         let (of_profile, parts) = (&self.profile.compose.device, self.registry.parts());
-        let named = of_profile.of(&parts.system).map(str::to_owned);
+        let named = of_profile.of(&parts.system.0).map(str::to_owned);
         let Some(id) = self.ask(DEVICE, named, self.overrides.device.clone()) else {
-            let (system, found) = (parts.system.clone(), of_profile.to_string());
+            let (system, found) = (parts.system.0.clone(), of_profile.to_string());
             self.fault(DEVICE, Fault::DeviceUnnamed { system, found });
             return None;
         };

@@ -9,7 +9,7 @@ use host_plugins::{
 };
 use host_registry::{
     Composition, FrozenSet, LoopFacts, Parts, PluginFacts, ProfileSet, QuantFacts, QuantSet, Registry,
-    cache_kinds, sampler_kinds,
+    System, cache_kinds, sampler_kinds,
 };
 
 use crate::failure::Failure;
@@ -181,7 +181,7 @@ fn registry(
 ) -> Result<Registry, Failure> {
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
     Ok(Registry::new(Parts {
-        system: std::env::consts::OS.to_owned(),
+        system: System::default(),
         plugins: plugins.packages().map(PluginFacts::from).collect(),
         graphs: graphs.files().to_vec(),
         devices: machine.device_facts(),

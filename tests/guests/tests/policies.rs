@@ -286,8 +286,12 @@ fn rollback_and_fork_leave_no_trace() {
                 // The logits belong to the whole text; only `accepted` is what is new.
                 let row = guests::logits(n_vocab, &[1, 2, 3, token]);
                 let row = host_sampling::RowView::new(&row, 0);
-                let input =
-                    host_plugins::PolicyInput { row: Some(&row), accepted: &[token], generated: &[], seed: 1 };
+                let input = host_plugins::PolicyInput {
+                    row: Some(&row),
+                    accepted: &[token],
+                    generated: &[],
+                    seed: 1,
+                };
                 instance.step(&input).unwrap()
             };
             assert_eq!(next(&mut *instance, 2), plain(&[1, 2, 3, 2]), "{case}");

@@ -34,7 +34,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     DeviceFacts, GraphPart, LoadedProfile, LoopFacts, ModelFacts, ModelIdentity, Parts, PluginFacts,
-    Registry, Sha256Digest, cache_kinds, sampler_kinds,
+    Registry, Sha256Digest, System, cache_kinds, sampler_kinds,
 };
 
 /// A profile in which each case changes one place.
@@ -143,7 +143,7 @@ pub(super) fn built_by(plugin: PluginFacts) -> GraphPart {
 
 pub(super) fn host() -> Parts {
     Parts {
-        system: "linux".to_owned(),
+        system: System("linux".to_owned()),
         plugins: vec![plugin("llama", "0.1.3"), plugin("gemma3", "0.2.0")],
         graphs: Vec::new(),
         devices: vec![DeviceFacts {

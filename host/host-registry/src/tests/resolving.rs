@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{built_by, config, host, model, plugin, profile, registry, table};
 use crate::{
     Bytes, Composition, DeviceFacts, LoopFacts, ModelFacts, ModelIdentity, Overrides, Parts, PluginFacts,
-    PolicyRef, Quantisation, Refusal, Registry, Sha256Digest, Threads,
+    PolicyRef, Quantisation, Refusal, Registry, Sha256Digest, System, Threads,
 };
 
 fn resolve(edits: &[(&str, &str)], parts: Parts, overrides: &Overrides) -> Result<Composition, Refusal> {
@@ -142,11 +142,11 @@ fn a_profile_may_name_a_device_for_each_operating_system() {
     let mlx = DeviceFacts { id: "mlx".to_owned(), ..host().devices[0].clone() };
     let devices = vec![host().devices[0].clone(), mlx];
     for (system, expected) in [("linux", "cpu"), ("macos", "mlx")] {
-        let parts = Parts { system: system.to_owned(), devices: devices.clone(), ..host() };
+        let parts = Parts { system: System(system.to_owned()), devices: devices.clone(), ..host() };
         assert_eq!(resolve(&[by_system], parts, &Overrides::default()).unwrap().device(), expected);
     }
     // The other system's device is no substitute, and a flag asks for what it names.
-    let parts = |system: &str| Parts { system: system.to_owned(), ..host() };
+    let parts = |system: &str| Parts { system: System(system.to_owned()), ..host() };
     assert!(resolve(&[by_system], parts("macos"), &Overrides::default()).is_err());
     let flag = Overrides { device: Some("cpu".to_owned()), ..Overrides::default() };
     assert_eq!(resolve(&[by_system], parts("macos"), &flag).unwrap().device(), "cpu");
