@@ -64,12 +64,14 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     let kind = if arguments.cuda { Kind::Cuda } else { Kind::Cpu };
     let native = Native::make(workspace, kind)?;
     if arguments.test {
+        native.check_libraries()?;
         return test(workspace, &native, &arguments.rest);
     }
     say(format!("tenon with MLX's {} build", kind.name()));
     let build = ["build", "--release", "--workspace", "--bins", "--features", "host-cli/mlx"];
     workspace::run(&mut native.cargo(workspace, build))?;
     if arguments.run {
+        native.check_libraries()?;
         let mut tenon = Command::new(workspace.tenon());
         return workspace::run(native.with_libraries(&mut tenon).args(&arguments.rest));
     }
@@ -78,6 +80,9 @@ pub(crate) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
         "   run it by `cargo xtask mlx {}--run -- ARGUMENTS`",
         if arguments.cuda { "--cuda " } else { "" }
     );
+    if let Err(failure) = native.check_libraries() {
+        eprintln!("   it is built, and does not start here yet\n{failure}");
+    }
     Ok(())
 }
 

@@ -37,7 +37,11 @@ impl Native {
         let _ = fs::remove_dir_all(&native.folder);
         let wheel = wheels::fetch(wheels::mlx(kind))?;
         say("unpacking MLX");
-        wheels::unpack(&wheel, &["mlx/lib", "mlx/include", "mlx_cpu.libs"], &native.folder)?;
+        wheels::unpack(
+            &wheel,
+            &["mlx/lib", "mlx/include", "mlx_cpu.libs", "mlx_cuda_13.libs"],
+            &native.folder,
+        )?;
         let source = mlx_c_source(workspace)?;
         native.compile(workspace, &source)?;
         native.write_bindings(workspace, &source)?;
@@ -81,6 +85,22 @@ impl Native {
             Ok(all) => command.env("LD_LIBRARY_PATH", all),
             Err(_) => command,
         }
+    }
+
+    /// Refuses to start a program for which the system's linker would not find a library of MLX.
+    ///
+    /// MLX's CUDA build needs NVIDIA's driver and libraries; the program could say nothing of it, since it would not
+    /// even start.
+    pub(crate) fn check_libraries(&self) -> Outcome {
+        let mut ldd = Command::new("ldd");
+        let library = self.folder.join("mlx/lib/libmlx.so");
+        let listed = workspace::captured(self.with_libraries(&mut ldd).arg(&library))?;
+        let missing = not_found(&listed);
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let failure = Failure::new(format!("libraries of MLX are not there: {}", missing.join(", ")));
+        Err(failure.mend(mend_for(&missing)))
     }
 
     /// Compiles every file of the C interface into `lib/libmlxc.a`.
@@ -165,6 +185,45 @@ pub(crate) fn apple_check(workspace: &Workspace) -> Outcome {
     workspace::run(&mut check)
 }
 
+/// The libraries that `ldd` did not find.
+fn not_found(listed: &str) -> Vec<&str> {
+    let missing = listed.lines().filter(|line| line.trim_end().ends_with("=> not found"));
+    missing.filter_map(|line| line.split_whitespace().next()).collect()
+}
+
+/// The packages of the Python index that hold NVIDIA's libraries, as the wheel of MLX names them.
+const CUDA_PACKAGES: [(&str, &str); 5] = [
+    ("libcudnn", "nvidia-cudnn-cu13==9.*"),
+    ("libnccl", "nvidia-nccl-cu13"),
+    ("libcublas", "nvidia-cublas==13.*"),
+    ("libcufft", "nvidia-cufft==12.*"),
+    ("libnvrtc", "nvidia-cuda-nvrtc==13.*"),
+];
+
+/// How missing libraries are got.
+fn mend_for(missing: &[&str]) -> String {
+    let mut mends = Vec::new();
+    if missing.iter().any(|name| name.starts_with("libcuda.so")) {
+        mends.push(
+            "libcuda.so comes with NVIDIA's driver: CUDA works only on a machine that has one".to_owned(),
+        );
+    }
+    let has = |library: &str| missing.iter().any(|name| name.starts_with(library));
+    let packages = CUDA_PACKAGES.iter().filter(|(library, _)| has(library)).map(|(_, package)| *package);
+    let packages: Vec<&str> = packages.collect();
+    if !packages.is_empty() {
+        let names = packages.join(" ");
+        mends.push(format!(
+            "`python3 -m pip install {names} nvidia-cuda-runtime==13.*`, then put the folders `nvidia/*/lib` of \
+             that Python environment into LD_LIBRARY_PATH"
+        ));
+    }
+    if mends.is_empty() {
+        mends.push("install them with the system's packages".to_owned());
+    }
+    mends.join("; ")
+}
+
 /// The override for this machine, and for the type check of Apple's.
 fn config_text(folder: &Path, arch: &str) -> String {
     let quoted = |path: PathBuf| format!("{:?}", path.display().to_string());
@@ -228,6 +287,17 @@ fn find_folder_of(name: &str, folder: &Path) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_that_is_missing_is_named_with_what_brings_it() {
+        let listed = "\tlibcuda.so.1 => not found\n\tlibm.so.6 => /lib/libm.so.6 (0x1)\n\tlibcudnn.so.9 => not found\n";
+        let missing = not_found(listed);
+        assert_eq!(missing, ["libcuda.so.1", "libcudnn.so.9"]);
+        let mend = mend_for(&missing);
+        assert!(mend.contains("NVIDIA's driver") && mend.contains("nvidia-cudnn-cu13==9.*"), "{mend}");
+        assert!(!mend.contains("nvidia-cublas"), "{mend}");
+        assert_eq!(not_found("\tlibm.so.6 => /lib/libm.so.6 (0x1)\n"), Vec::<&str>::new());
+    }
 
     #[test]
     fn the_override_names_absolute_folders_for_one_target_each() {
