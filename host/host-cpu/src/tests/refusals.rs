@@ -127,7 +127,7 @@ fn positions_beyond_whole_floats_are_refused() {
 
 #[test]
 fn keys_and_values_in_codes_are_refused() {
-    let model = Folder::new(1).dense("e", DType::F32, &[8, 8]).open();
+    let model = model();
     for kv in KvStorage::all().filter(|kv| kv.element_bytes().is_none()) {
         let error = refusal(&model, &plain(&model), &CompileOptions { kv, ..options() });
         assert!(error.to_string().contains(kv.signature()), "{error}");
