@@ -93,7 +93,7 @@ impl Faults {
             match asked_by(key) {
                 Some(None) => self.add(
                     &["match", key],
-                    &format!("one of {}", known_keys()),
+                    format!("one of {}", known_keys()),
                     "nothing that a tokenizer tells",
                 ),
                 Some(Some(asked)) => {
@@ -226,7 +226,7 @@ impl Faults {
                 self.add(&["plugins", id], &expected, format!("`{id}`"));
             }
             for (key, most, number) in budget.out_of_range() {
-                self.add(&["plugins", id, key], &format!("1 to {most}"), number.to_string());
+                self.add(&["plugins", id, key], format!("1 to {most}"), number.to_string());
             }
         }
     }
