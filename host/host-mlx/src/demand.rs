@@ -1,5 +1,6 @@
 //! The kernels that a profile names: whether each has something to do in a graph and fits its sizes, settled before
-//! weights are opened. What is named is what runs; nothing else takes its place.
+//! weights are opened. A kernel serves the steps that it is made for: those for products one row, those of heads one token
+//! a sequence. All other steps, prompts among them, run in MLX's operations.
 
 use std::collections::BTreeSet;
 

@@ -377,6 +377,7 @@ fn a_file_says_what_its_tokenizer_is() {
     turned.keys.reverse();
     assert_eq!(digest(turned), digest(small_llama()));
     assert_eq!(digest(small_llama().text("tokenizer.chat_template", "x")), digest(small_llama()));
+    assert_eq!(digest(small_llama().text("tokenizer.huggingface.json", "x")), digest(small_llama()));
     assert_ne!(digest(small_llama().text("tokenizer.ggml.pre", "x")), digest(small_llama()));
     let without = |key: &str| small_llama().without(key);
     assert_eq!(

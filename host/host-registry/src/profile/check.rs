@@ -153,9 +153,9 @@ impl Faults {
 
     /// A name, or one for at least one of these cases.
     fn by_case(&mut self, path: &[&str], names: &ByCase, cases: &[&str; 2]) {
-        let ByCase::By(by) = names else {
-            let ByCase::Any(name) = names else { return };
-            return self.name(path, name);
+        let by = match names {
+            ByCase::Any(name) => return self.name(path, name),
+            ByCase::By(by) => by,
         };
         if by.is_empty() {
             self.add(path, format!("a name for `{}`, `{}` or both", cases[0], cases[1]), "an empty table");
