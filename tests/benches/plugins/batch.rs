@@ -7,11 +7,9 @@
 use std::time::{Duration, Instant};
 
 use guests::measure::Times;
-use guests::numbers;
+use guests::{Row, numbers};
 use host_core::SamplingSettings;
-use host_device::{
-    DeviceError, Executable, KvStorage, Logits, MemoryPlan, PlanRuns, SequenceId, TokenRun, argmax, top,
-};
+use host_device::{DeviceError, Executable, KvStorage, Logits, MemoryPlan, PlanRuns, SequenceId, TokenRun};
 use host_engine::{Engine, EngineOptions, Outcome, Request};
 use host_plugins::{Grants, SamplingPolicy};
 
@@ -62,16 +60,16 @@ fn decoding(policy: Option<&dyn SamplingPolicy>) -> Engine {
     engine
 }
 
-/// A device that takes its time elsewhere; its logits are always the same.
+/// A device that takes its time elsewhere; every row of its logits is the one.
 struct Elsewhere {
-    logits: Same,
+    logits: Row,
     n_sequences: u32,
 }
 
 impl Elsewhere {
     fn new() -> Self {
         let row = (0..N_VOCAB).map(|id| (id % 251) as f32).collect();
-        Elsewhere { logits: Same(row), n_sequences: 0 }
+        Elsewhere { logits: Row(row), n_sequences: 0 }
     }
 }
 
@@ -125,30 +123,5 @@ impl Executable for Elsewhere {
             std::hint::spin_loop();
         }
         Ok(&self.logits)
-    }
-}
-
-/// Every row is the one.
-struct Same(Vec<f32>);
-
-impl Logits for Same {
-    fn n_rows(&self) -> usize {
-        ROWS
-    }
-
-    fn n_vocab(&self) -> usize {
-        self.0.len()
-    }
-
-    fn read(&self, _: usize, out: &mut Vec<f32>) {
-        out.clone_from(&self.0);
-    }
-
-    fn argmax(&self, _: usize) -> Option<u32> {
-        argmax(&self.0)
-    }
-
-    fn top(&self, _: usize, n: usize) -> Vec<(u32, f32)> {
-        top(&self.0, n)
     }
 }
