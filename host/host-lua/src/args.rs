@@ -99,6 +99,27 @@ impl<'a> Args<'a> {
         list_of(self.lua, &found, read).ok_or_else(|| self.refuse(name, expected, &found))
     }
 
+    /// The same, or a buffer of entries of `N` bytes that `decode` reads.
+    pub(crate) fn list_or_buffer<T, const N: usize>(
+        &mut self,
+        name: &str,
+        expected: &str,
+        read: impl Fn(&mlua::Value) -> Option<T>,
+        decode: impl Fn([u8; N]) -> T,
+    ) -> Result<Vec<T>> {
+        let found = self.next();
+        let read = match &found {
+            mlua::Value::Buffer(buffer) => {
+                let bytes = buffer.to_vec();
+                let (entries, rest) = bytes.as_chunks::<N>();
+                rest.is_empty().then(|| entries.iter().copied().map(decode).collect())
+            }
+            list => list_of(self.lua, list, read),
+        };
+        let expected = || format!("{expected}, or a buffer with {N} bytes for each");
+        read.ok_or_else(|| self.refuse(name, &expected(), &found))
+    }
+
     /// A number, rounded once to float32.
     pub(crate) fn number(&mut self, name: &str) -> Result<f32> {
         let found = self.next();
@@ -322,14 +343,24 @@ pub(crate) fn list_of<T>(
     let table = found.as_table()?;
     let mut list: Vec<Option<T>> = Vec::new();
     list.resize_with(table.raw_len(), || None);
-    for (n, pair) in table.pairs::<mlua::Value, mlua::Value>().enumerate() {
-        let (key, value) = pair.ok()?;
-        *list.get_mut(as_whole(&key)?.checked_sub(1)?)? = Some(read(&value)?);
-        if (n + 1).is_multiple_of(LOOK) && is_over(lua) {
-            return None;
-        }
-    }
+    let mut n = 0_usize;
+    each_of(table, |key, value| {
+        *list.get_mut(key)? = Some(read(value)?);
+        n += 1;
+        (!n.is_multiple_of(LOOK) || !is_over(lua)).then_some(())
+    })?;
     list.into_iter().collect()
+}
+
+/// Looks at the entries of a list, in any order, each with its index from 0; `None` as soon as `look` gives it, or where
+/// a key is no index.
+pub(crate) fn each_of(table: &Table, mut look: impl FnMut(usize, &mlua::Value) -> Option<()>) -> Option<()> {
+    let ended = || mlua::Error::RuntimeError(String::new());
+    let looked = table.for_each(|key: mlua::Value, value: mlua::Value| {
+        let index = as_whole(&key).and_then(|key| key.checked_sub(1));
+        index.and_then(|index| look(index, &value)).ok_or_else(ended)
+    });
+    looked.ok()
 }
 
 fn is_over(lua: &Lua) -> bool {
@@ -350,6 +381,7 @@ fn shown(found: &mlua::Value) -> String {
         mlua::Value::Nil => "nil".to_owned(),
         mlua::Value::UserData(data) if data.is::<GraphValue>() => "a graph value".to_owned(),
         mlua::Value::UserData(data) if data.is::<GraphSlot>() => "a slot".to_owned(),
+        mlua::Value::Buffer(buffer) => format!("a buffer of {} bytes", buffer.len()),
         other => format!("a {}", other.type_name()),
     }
 }

@@ -23,6 +23,11 @@ pub(crate) struct Config {
 }
 
 impl Config {
+    /// One without any key.
+    pub(crate) fn empty(script: &Script) -> Self {
+        Config { object: Map::new(), path: String::new(), contract: script.contract }
+    }
+
     /// Reads the text of `config.json`.
     pub(crate) fn parse(text: &str, script: &Script) -> std::result::Result<Self, Vec<FieldProblem>> {
         Self::parse_as("config.json", "", text, script)

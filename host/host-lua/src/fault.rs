@@ -130,10 +130,11 @@ fn split_place(text: &str, script: &Script) -> (Option<Box<Place>>, String) {
     let text = text.strip_prefix("syntax error: ").or(text.strip_prefix("runtime error: ")).unwrap_or(text);
     let parsed = match line_of(text, library::CHUNK) {
         // A library function that was replaced: the script's line is below it.
-        Some((_, message)) => trace
-            .lines()
-            .find_map(|frame| line_of(frame.trim(), script.chunk_name()))
-            .map(|(line, _)| (line, message)),
+        Some((_, message)) => {
+            let line = trace.lines().find_map(|frame| line_of(frame.trim(), script.chunk_name()));
+            let Some((line, _)) = line else { return (None, message.trim().to_owned()) };
+            Some((line, message))
+        }
         None => line_of(text, script.chunk_name()),
     };
     let Some((line, message)) = parsed else { return (None, text.trim().to_owned()) };

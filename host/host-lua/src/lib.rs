@@ -18,6 +18,7 @@ mod policy;
 mod quant;
 mod sandbox;
 mod script;
+mod spare;
 mod step;
 
 pub use pipeline::{LuaPipeline, PipelineOutcome, PipelineRun};

@@ -1,38 +1,73 @@
 //! A sampling policy in Lua: a state for each request, which its forks share.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 use host_plugins::{
     Budget, Grants, Kind, LogSink, Needs, NoVocabulary, PluginError, PluginName, PluginPackage, PolicyInput,
     PolicyInstance, PolicyStep, PolicyTraits, PolicyVocabulary, SamplingPolicy,
 };
 use host_sampling::Edits;
-use mlua::{Function, Lua, Table, Value};
+use mlua::chunk::{ChunkMode, Compiler};
+use mlua::{AnyUserData, Function, Lua, Table, Value};
 
 use crate::args::{as_id, as_text};
 use crate::config::Config;
 use crate::deadline::Deadline;
-use crate::fault::Raised;
+use crate::fault::{Raised, plugin_error};
+use crate::library;
 use crate::sandbox::Prelude;
 use crate::script::Script;
-use crate::step::{SharedStep, Step, Vocabulary, lock, log};
+use crate::spare::{Retiring, Spare, Stock};
+use crate::step::{SharedStep, Step, Vocabulary, lock, log as log_line};
 
 /// A sampling policy in Lua.
 ///
 /// The script defines `open(params, vocabulary)`, which gives an object with `step(self, step)` and, where
 /// `describe()` offers them, `rollback(self, n)` and `fork(self)`.
-#[derive(Debug)]
+///
+/// Some guests are made ahead of their requests, by a thread of their own: at most 16, of 16 MiB in all. The first
+/// request has the first ones made.
 pub struct LuaPolicy {
     script: Arc<Script>,
+    pub(crate) stock: Stock<Ready>,
+}
+
+impl fmt::Debug for LuaPolicy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LuaPolicy").field("script", &self.script).finish_non_exhaustive()
+    }
 }
 
 /// One request's guest.
 struct Request {
-    lua: Lua,
     deadline: Deadline,
     step: SharedStep,
+    handles: Handles,
     /// What ended the guest, if something did.
     ended_by: Option<String>,
+    lua: Retiring<Lua>,
+}
+
+/// What every request's script is handed, and how its steps are called.
+struct Handles {
+    step: AnyUserData,
+    vocabulary: AnyUserData,
+    /// `policy.luau`.
+    call_step: Function,
+}
+
+/// A guest that has run its script and said what it needs, but knows no request yet.
+pub(crate) struct Ready {
+    guest: Result<(Request, PolicyTraits), PluginError>,
+    /// What it logged meanwhile: for the request that takes it.
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+impl Spare for Ready {
+    fn bytes(&self) -> usize {
+        self.guest.as_ref().map_or(0, |(request, _)| request.lua.used_memory())
+    }
 }
 
 impl Request {
@@ -41,12 +76,12 @@ impl Request {
         &mut self,
         script: &Script,
         hook: &'static str,
-        call: impl FnOnce(&Lua) -> mlua::Result<T>,
+        call: impl FnOnce(&Lua, &Handles) -> mlua::Result<T>,
     ) -> Result<T, PluginError> {
         if let Some(cause) = self.ended_by.clone() {
             return Err(PluginError::Ended { plugin: script.name.clone(), hook, cause });
         }
-        let result = script.call(&self.deadline, hook, || call(&self.lua));
+        let result = script.call(&self.deadline, hook, || call(&self.lua, &self.handles));
         if let Err(
             fault @ (PluginError::Time { .. } | PluginError::Memory { .. } | PluginError::Output { .. }),
         ) = &result
@@ -57,25 +92,27 @@ impl Request {
     }
 }
 
-impl LuaPolicy {
-    /// Compiles the script of a package; nothing of it runs.
-    ///
-    /// # Errors
-    /// As [`crate::LuaPlugin::open`].
-    pub fn open(package: &PluginPackage, budget: Budget, log: LogSink) -> Result<Self, PluginError> {
-        Ok(LuaPolicy { script: Arc::new(Script::open(package, Kind::SamplingPolicy, budget, log)?) })
+impl Ready {
+    /// Makes a guest of its own and asks it what it needs.
+    fn make(script: &Script) -> Self {
+        let lines: Arc<Mutex<Vec<String>>> = Arc::default();
+        let kept = Arc::clone(&lines);
+        let log = LogSink::new(move |_, line| {
+            kept.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_owned());
+        });
+        Ready { guest: Self::try_make(script, log), lines }
     }
 
-    /// A guest of its own that was asked what it needs.
-    fn start(&self, vocabulary: &Arc<dyn PolicyVocabulary>) -> Result<(Request, PolicyTraits), PluginError> {
-        let script = &*self.script;
-        let step =
-            PolicyStep::new(script.name.clone(), Arc::clone(vocabulary), &script.budget, script.log.clone());
+    fn try_make(script: &Script, log: LogSink) -> Result<(Request, PolicyTraits), PluginError> {
+        let step = PolicyStep::new(script.name.clone(), Arc::new(NoVocabulary), &script.budget, log);
         let step: SharedStep = Arc::new(Mutex::new(step));
         let logged = Arc::clone(&step);
-        let (lua, deadline) = script.state(Prelude::None, "describe", move |_, line| log(&logged, line))?;
-        let mut request = Request { lua, deadline, step, ended_by: None };
-        let traits = request.call(script, "describe", |lua| {
+        let hook = "describe";
+        let (lua, deadline) = script.state(Prelude::None, hook, move |_, line| log_line(&logged, line))?;
+        let handles =
+            Handles::new(&lua, &step, script).map_err(|error| plugin_error(&error, script, hook))?;
+        let mut request = Request { lua: Retiring::new(lua), deadline, step, handles, ended_by: None };
+        let traits = request.call(script, hook, |lua, _| {
             script.exec(lua)?;
             match lua.globals().get::<Option<Function>>("describe")? {
                 Some(describe) => traits_of(&describe.call::<Value>(())?),
@@ -84,6 +121,64 @@ impl LuaPolicy {
         })?;
         lock(&request.step).set_needs(traits.needs);
         Ok((request, traits))
+    }
+
+    /// The guest of a request: its log goes on where it stopped, and its faults are told now.
+    fn serve(
+        self,
+        script: &Script,
+        vocabulary: Arc<dyn PolicyVocabulary>,
+    ) -> Result<(Request, PolicyTraits), PluginError> {
+        for line in &*self.lines.lock().unwrap_or_else(PoisonError::into_inner) {
+            script.log.write(&script.name, line);
+        }
+        let (request, traits) = self.guest?;
+        lock(&request.step).serve(vocabulary, script.log.clone());
+        Ok((request, traits))
+    }
+}
+
+/// `policy.luau`, compiled.
+static CALL_STEP: LazyLock<Vec<u8>> = LazyLock::new(|| {
+    Compiler::new()
+        .compile(include_str!("policy.luau"))
+        .expect("it is part of this program and its tests load it")
+});
+
+impl Handles {
+    fn new(lua: &Lua, step: &SharedStep, script: &Script) -> mlua::Result<Self> {
+        let contract = script.contract;
+        let chunk = lua.load(CALL_STEP.as_slice()).set_mode(ChunkMode::Binary);
+        // A type's first value brings its methods into the state.
+        lua.create_userdata(Config::empty(script))?;
+        Ok(Handles {
+            step: lua.create_userdata(Step { step: Arc::clone(step), contract })?,
+            vocabulary: lua.create_userdata(Vocabulary { step: Arc::clone(step), contract })?,
+            call_step: chunk.set_name(format!("={}", library::CHUNK)).call(())?,
+        })
+    }
+}
+
+impl LuaPolicy {
+    /// Compiles the script of a package; nothing of it runs.
+    ///
+    /// # Errors
+    /// As [`crate::LuaPlugin::open`].
+    pub fn open(package: &PluginPackage, budget: Budget, log: LogSink) -> Result<Self, PluginError> {
+        let script = Arc::new(Script::open(package, Kind::SamplingPolicy, budget, log)?);
+        let of_stock = Arc::clone(&script);
+        // A guest that failed is kept for no request: that makes its own, and is told.
+        let stock = Stock::new(move || Some(Ready::make(&of_stock)).filter(|ready| ready.guest.is_ok()));
+        Ok(LuaPolicy { script, stock })
+    }
+
+    /// A guest that no other request has: one that is ready, or a new one. Others are made ready behind its back, once
+    /// it is known that the script can be.
+    fn start(&self, vocabulary: Arc<dyn PolicyVocabulary>) -> Result<(Request, PolicyTraits), PluginError> {
+        let ready = self.stock.take().unwrap_or_else(|| Ready::make(&self.script));
+        let started = ready.serve(&self.script, vocabulary)?;
+        self.stock.fill();
+        Ok(started)
     }
 }
 
@@ -134,8 +229,7 @@ impl SamplingPolicy for LuaPolicy {
     }
 
     fn describe(&self) -> Result<PolicyTraits, PluginError> {
-        let vocabulary: Arc<dyn PolicyVocabulary> = Arc::new(NoVocabulary);
-        Ok(self.start(&vocabulary)?.1)
+        Ok(Ready::make(&self.script).serve(&self.script, Arc::new(NoVocabulary))?.1)
     }
 
     fn open(
@@ -150,27 +244,27 @@ impl SamplingPolicy for LuaPolicy {
             fields,
             place: None,
         })?;
-        let (mut request, traits) = self.start(&vocabulary)?;
+        let (mut request, traits) = self.start(vocabulary)?;
         grants.cover(&script.name, traits)?;
-        let vocabulary =
-            Vocabulary { of_model: vocabulary, step: Arc::clone(&request.step), contract: script.contract };
-        let object = request.call(script, "open", |lua| {
+        let object = request.call(script, "open", |lua, handles| {
             let Some(open) = lua.globals().get::<Option<Function>>("open")? else { return Ok(None) };
-            open.call::<Table>((params, vocabulary)).map(Some)
+            open.call::<Table>((params, &handles.vocabulary)).map(Some)
         })?;
         let Some(object) = object else {
             return Err(PluginError::MissingExport { plugin: script.name.clone(), export: "open" });
         };
+        let step = Arc::clone(&request.step);
         let (script, request) = (Arc::clone(script), Arc::new(Mutex::new(request)));
-        Ok(Box::new(LuaPolicyInstance { script, request, object, traits }))
+        Ok(Box::new(LuaPolicyInstance { script, object, step, request, traits }))
     }
 }
 
 /// The policy of one request, or a fork of it.
 struct LuaPolicyInstance {
     script: Arc<Script>,
-    request: Arc<Mutex<Request>>,
     object: Table,
+    step: SharedStep,
+    request: Arc<Mutex<Request>>,
     traits: PolicyTraits,
 }
 
@@ -193,11 +287,15 @@ impl LuaPolicyInstance {
         A: mlua::IntoLua,
         R: mlua::FromLuaMulti,
     {
-        let found = self.request().call(&self.script, hook, |_| {
+        let found = self.request().call(&self.script, hook, |_, _| {
             let Some(method) = self.object.get::<Option<Function>>(hook)? else { return Ok(None) };
-            method.call::<R>((self.object.clone(), argument)).map(Some)
+            method.call::<R>((&self.object, argument)).map(Some)
         })?;
-        found.ok_or_else(|| PluginError::MissingExport { plugin: self.script.name.clone(), export: hook })
+        found.ok_or_else(|| self.missing(hook))
+    }
+
+    fn missing(&self, export: &'static str) -> PluginError {
+        PluginError::MissingExport { plugin: self.script.name.clone(), export }
     }
 }
 
@@ -211,12 +309,13 @@ impl PolicyInstance for LuaPolicyInstance {
     }
 
     fn step(&mut self, input: &PolicyInput<'_>) -> Result<Edits, PluginError> {
-        let step = Arc::clone(&self.request().step);
-        lock(&step).begin(input);
-        let handle = Step { step: Arc::clone(&step), contract: self.script.contract };
-        let result: Result<(), _> = self.method("step", handle);
-        let edits = lock(&step).end();
-        result.map(|()| edits)
+        let hook = "step";
+        lock(&self.step).begin(input);
+        let is_there = self.request().call(&self.script, hook, |_, handles| {
+            handles.call_step.call::<bool>((&self.object, &handles.step))
+        });
+        let edits = lock(&self.step).end();
+        if is_there? { Ok(edits) } else { Err(self.missing(hook)) }
     }
 
     fn rollback(&mut self, n: u32) -> Result<(), PluginError> {
@@ -227,7 +326,12 @@ impl PolicyInstance for LuaPolicyInstance {
     fn fork(&mut self) -> Result<Box<dyn PolicyInstance>, PluginError> {
         self.offered(self.traits.supports_fork, "fork")?;
         let object: Table = self.method("fork", Value::Nil)?;
-        let (script, request) = (Arc::clone(&self.script), Arc::clone(&self.request));
-        Ok(Box::new(LuaPolicyInstance { script, request, object, traits: self.traits }))
+        Ok(Box::new(LuaPolicyInstance {
+            script: Arc::clone(&self.script),
+            object,
+            step: Arc::clone(&self.step),
+            request: Arc::clone(&self.request),
+            traits: self.traits,
+        }))
     }
 }

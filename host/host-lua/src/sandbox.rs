@@ -3,10 +3,9 @@
 use std::sync::LazyLock;
 
 use mlua::chunk::{ChunkMode, Compiler};
-use mlua::{Lua, LuaOptions, Result, StdLib, Variadic, VmState};
+use mlua::{Lua, LuaOptions, Result, StdLib, Variadic};
 
 use crate::deadline::Deadline;
-use crate::fault::Raised;
 use crate::library;
 
 /// Globals that load code, reach around the sandbox, steer the collector or tell one run from another.
@@ -73,10 +72,6 @@ pub(crate) fn fresh_state(
     lua.sandbox(true)?;
     // Host functions that read long lists look at it too.
     lua.set_app_data(deadline.clone());
-    lua.set_interrupt(
-        move |_| {
-            if deadline.is_over() { Err(Raised::Time.into_lua()) } else { Ok(VmState::Continue) }
-        },
-    );
+    deadline.interrupt(&lua)?;
     Ok(lua)
 }

@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use host_core::Sampler;
-use host_plugins::{ContractVersion, PolicyConstraint, PolicyStep, PolicyVocabulary, StepRefusal};
+use host_plugins::{ContractVersion, PolicyConstraint, PolicyStep, StepRefusal};
 use host_sampling::{GrammarSpec, Whitespace};
 use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
-use crate::args::{Args, as_f32, as_id, as_text, as_whole, list_of};
+use crate::args::{Args, as_f32, as_id, as_text, as_whole, each_of, list_of};
 use crate::fault::{Raised, calling_place};
 
 /// The step of a request's guest.
@@ -29,7 +29,6 @@ pub(crate) struct Constraint {
 
 /// `vocabulary` in `open(params, vocabulary)`.
 pub(crate) struct Vocabulary {
-    pub(crate) of_model: Arc<dyn PolicyVocabulary>,
     pub(crate) step: SharedStep,
     pub(crate) contract: ContractVersion,
 }
@@ -112,12 +111,17 @@ fn add_views<M: UserDataMethods<Step>>(methods: &mut M) {
 
 fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
     method(methods, "allow_runs", |lua, step, mut args| {
-        let runs = args.list("runs", "a list of pairs {start, end}", as_run)?;
+        let runs =
+            args.list_or_buffer("runs", "a list of pairs {start, end}", as_run, |entry: [u8; 8]| {
+                let [a, b, c, d, e, f, g, h] = entry;
+                (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
+            })?;
         args.end()?;
         refusable(lua, step.allow_runs(runs.into_iter()))
     });
     method(methods, "allow_words", |lua, step, mut args| {
-        let words = args.ids("words")?;
+        let expected = "a list of whole numbers of 32 bits";
+        let words = args.list_or_buffer("words", expected, as_id, u32::from_le_bytes)?;
         args.end()?;
         refusable(lua, step.allow_words(words))
     });
@@ -197,10 +201,10 @@ fn parameter(lua: &Lua, value: &mlua::Value) -> Option<Json> {
 /// As [`list_of`] would read it, without a list.
 fn as_run(value: &mlua::Value) -> Option<(u32, u32)> {
     let mut run = [None; 2];
-    for pair in value.as_table()?.pairs::<mlua::Value, mlua::Value>() {
-        let (key, value) = pair.ok()?;
-        *run.get_mut(as_whole(&key)?.checked_sub(1)?)? = Some(as_id(&value)?);
-    }
+    each_of(value.as_table()?, |key, value| {
+        *run.get_mut(key)? = Some(as_id(value)?);
+        Some(())
+    })?;
     Some((run[0]?, run[1]?))
 }
 
@@ -281,17 +285,17 @@ impl UserData for Vocabulary {
         add_constraints(methods);
         methods.add_method("n_vocab", |lua, vocabulary, values: MultiValue| {
             Args::new(lua, "n_vocab", values).end()?;
-            Ok(vocabulary.of_model.n_vocab())
+            Ok(lock(&vocabulary.step).n_vocab())
         });
         methods.add_method("eos_ids", |lua, vocabulary, values: MultiValue| {
             Args::new(lua, "eos_ids", values).end()?;
-            Ok(vocabulary.of_model.eos_ids())
+            Ok(lock(&vocabulary.step).eos_ids().to_vec())
         });
         methods.add_method("token_bytes", |lua, vocabulary, values: MultiValue| {
             let mut args = Args::new(lua, "token_bytes", values);
             let id = args.id("id")?;
             args.end()?;
-            vocabulary.of_model.token_bytes(id).map(|bytes| lua.create_string(bytes)).transpose()
+            lock(&vocabulary.step).token_bytes(id).map(|bytes| lua.create_string(bytes)).transpose()
         });
         methods.add_method("encode", |lua, vocabulary, values: MultiValue| {
             let mut args = Args::new(lua, "encode", values);

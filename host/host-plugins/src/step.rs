@@ -151,6 +151,13 @@ impl PolicyStep {
         }
     }
 
+    /// Gives a step that was made ahead of its request the request's vocabulary and log.
+    pub fn serve(&mut self, vocabulary: Arc<dyn PolicyVocabulary>, log: LogSink) {
+        self.n_vocab = vocabulary.n_vocab();
+        self.eos_ids = vocabulary.eos_ids().into();
+        (self.vocabulary, self.log) = (vocabulary, log);
+    }
+
     /// What the policy said that it reads.
     pub fn set_needs(&mut self, needs: Needs) {
         self.needs = needs;
@@ -197,6 +204,16 @@ impl PolicyStep {
         self.log_left = left;
         self.log.write(&self.plugin, line);
         true
+    }
+
+    /// Ids are below this.
+    pub fn n_vocab(&self) -> u32 {
+        self.n_vocab
+    }
+
+    /// The tokens that end a generation.
+    pub fn eos_ids(&self) -> &[u32] {
+        &self.eos_ids
     }
 
     /// The bytes that a token adds to a text.

@@ -1,7 +1,8 @@
 //! What plugins cost, each figure beside its target: `cargo xtask bench plugins`.
 //!
-//! Arguments: the file of SmolLM2-135M, and `--json` for one JSON object. A figure is a measurement, no test: one that
-//! misses its target is told and fails nothing.
+//! Arguments: the file of SmolLM2-135M, `--json` for one JSON object, `--part=policies` (or `opening`, `masks`,
+//! `tokens`) for some of the parts. A figure is a measurement, no test: one that misses its target is told and fails
+//! nothing.
 #![expect(clippy::unwrap_used, reason = "a measurement that cannot be made ends by panicking")]
 
 mod batch;
@@ -12,9 +13,17 @@ mod policies;
 mod tokens;
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::figure::Report;
+
+/// What can be measured alone; each part takes the file of the model.
+const PARTS: [(&str, fn(&Path, &mut Report)); 4] = [
+    ("policies", |_, report| policies::measure(report)),
+    ("opening", opening::measure),
+    ("masks", masks::measure),
+    ("tokens", tokens::measure),
+];
 
 fn main() {
     // cargo itself adds `--bench`.
@@ -22,15 +31,14 @@ fn main() {
         env::args().skip(1).partition(|argument| argument.starts_with("--"));
     let [model] = files.as_slice() else { panic!("expected the file of a model, found {files:?}") };
     let model = PathBuf::from(model);
+    let wanted: Vec<_> = flags.iter().filter_map(|flag| flag.strip_prefix("--part=")).collect();
     let mut report = Report::default();
-    eprintln!("   policies");
-    policies::measure(&mut report);
-    eprintln!("   opening {}", model.display());
-    opening::measure(&model, &mut report);
-    eprintln!("   grammar masks");
-    masks::measure(&model, &mut report);
-    eprintln!("   tokens with and without a policy");
-    tokens::measure(&model, &mut report);
+    for (part, measure) in PARTS {
+        if wanted.is_empty() || wanted.contains(&part) {
+            eprintln!("   {part}");
+            measure(&model, &mut report);
+        }
+    }
     if flags.iter().any(|flag| flag == "--json") {
         println!("{}", report.json());
     } else {

@@ -25,9 +25,18 @@ impl Times {
     }
 
     /// Times `n` calls after a tenth as many that are not counted.
-    pub fn of<T>(n: usize, mut call: impl FnMut() -> T) -> Self {
+    pub fn of<T>(n: usize, call: impl FnMut() -> T) -> Self {
+        Self::apart(Duration::ZERO, n, call)
+    }
+
+    /// The same, each call so long after the one before; meanwhile the thread computes, as an engine's would.
+    pub fn apart<T>(pause: Duration, n: usize, mut call: impl FnMut() -> T) -> Self {
         (0..n / 10).for_each(|_| drop(call()));
         let timed = (0..n).map(|_| {
+            let ended = Instant::now();
+            while ended.elapsed() < pause {
+                std::hint::spin_loop();
+            }
             let start = Instant::now();
             let result = call();
             let time = start.elapsed();
@@ -50,13 +59,19 @@ impl std::fmt::Display for Times {
     }
 }
 
-/// The times from the opening of an instance for a request until it is gone.
+/// The times from the opening of an instance for a request until it is gone, each so long after the one before.
 ///
 /// # Panics
 /// When the policy refuses `params`.
-pub fn instance_times(policy: &dyn SamplingPolicy, params: &str, n_vocab: u32, n: usize) -> Times {
+pub fn instance_times(
+    policy: &dyn SamplingPolicy,
+    params: &str,
+    n_vocab: u32,
+    n: usize,
+    pause: Duration,
+) -> Times {
     let (vocabulary, grants) = (numbers(n_vocab), Grants::default());
-    Times::of(n, || {
+    Times::apart(pause, n, || {
         drop(policy.open(params, vocabulary.clone(), &grants).expect("the params are good"));
     })
 }

@@ -225,3 +225,146 @@ fn constraints_that_cannot_be_are_refused_by_name() {
         assert!(report.message.contains(says), "{call}: {report}");
     }
 }
+
+#[test]
+fn runs_and_words_come_as_lists_or_as_buffers() {
+    let buffer = |words: &[u32]| -> String {
+        let writes: String = words
+            .iter()
+            .enumerate()
+            .map(|(i, word)| format!(" buffer.writeu32(b, {}, {word})", 4 * i))
+            .collect();
+        format!("local b = buffer.create({}){writes} ", 4 * words.len())
+    };
+    for (by_list, by_buffer) in [
+        ("step:allow_runs({ { 0, 1 }, { 2, 3 } })", buffer(&[0, 1, 2, 3]) + "step:allow_runs(b)"),
+        ("step:allow_runs({})", buffer(&[]) + "step:allow_runs(b)"),
+        ("step:allow_words({ 6 })", buffer(&[6]) + "step:allow_words(b)"),
+    ] {
+        let expected = body(by_list).unwrap();
+        assert!(expected.allowed.is_some(), "{by_list}");
+        assert_eq!(body(&by_buffer).unwrap(), expected, "{by_buffer}");
+    }
+    // A list whose entries came in another order.
+    let expected = body("step:allow_runs({ { 0, 1 }, { 1, 3 } })").unwrap();
+    assert_eq!(
+        body("local r = {} r[2] = { 1, 3 } r[1] = { [2] = 1, [1] = 0 } step:allow_runs(r)").unwrap(),
+        expected
+    );
+
+    for (call, code, says) in [
+        ("step:allow_runs(buffer.create(12))", "plugin.script-error", "`runs` is a buffer of 12 bytes"),
+        ("step:allow_words(buffer.create(3))", "plugin.script-error", "`words` is a buffer of 3 bytes"),
+        ("step:allow_words(buffer.create(8))", "policy.limit", "more than 1 words"),
+        (&(buffer(&[2, 1]) + "step:allow_runs(b)"), "policy.parameter", "`runs` is 2..1"),
+        (&(buffer(&[0, 4]) + "step:allow_runs(b)"), "policy.unknown-token", "token 3"),
+        ("step:force(buffer.create(4))", "plugin.script-error", "`ids` is a buffer of 4 bytes"),
+        ("step:allow_runs({ { 0, 1, 2 } })", "plugin.script-error", "`runs` is a table"),
+        ("step:allow_runs({ { 0 } })", "plugin.script-error", "`runs` is a table"),
+        ("step:allow_runs({ { 0, '1' } })", "plugin.script-error", "`runs` is a table"),
+        ("step:allow_runs({ { 0, 1, x = 2 } })", "plugin.script-error", "`runs` is a table"),
+        ("step:allow_runs({ { 0, 1 }, x = { 0, 1 } })", "plugin.script-error", "`runs` is a table"),
+        ("step:allow_runs({ { 0.5, 1 } })", "plugin.script-error", "`runs` is a table"),
+    ] {
+        let report = body(call).unwrap_err().report();
+        assert_eq!(report.code, code, "{call}: {report}");
+        assert!(report.message.contains(says), "{call}: {report}");
+        assert_eq!(report.place.and_then(|place| place.line), Some(4), "{call}");
+    }
+}
+
+/// A step is looked up anew each time, and may be anything that can be called from a table's metatable.
+#[test]
+fn a_step_may_change_and_must_be_a_function() {
+    let mut instance = policy(
+        "local Policy = {} Policy.__index = Policy
+         function Policy:step(step) self.step = function(_, step) step:force({ 1 }) end step:force({ 0 }) end
+         function open() return setmetatable({}, Policy) end",
+    )
+    .open("{}", Arc::new(Abc), &Grants::default())
+    .unwrap();
+    let row = Row([1.0, 3.0, 2.0]);
+    let input = PolicyInput { row: Some(&RowView::new(&row, 0)), accepted: &[0], generated: &[], seed: 7 };
+    assert_eq!(instance.step(&input).unwrap().forced, [0]);
+    assert_eq!(instance.step(&input).unwrap().forced, [1]);
+
+    let report = step("function open() return {} end").unwrap_err().report();
+    assert_eq!(report.code, "plugin.missing-export");
+    let report = step("function open() return { step = 3 } end").unwrap_err().report();
+    assert_eq!(report.code, "plugin.script-error");
+    assert_eq!(report.message, "plugin t 1.0.0, in `step`: attempt to call a number value");
+}
+
+/// Waits until nothing more is made ahead.
+fn settle(policy: &LuaPolicy) {
+    let begun = std::time::Instant::now();
+    while policy.stock.is_filling() {
+        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "it never ended");
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+fn logged(source: &str) -> (LuaPolicy, Arc<std::sync::Mutex<Vec<String>>>) {
+    let manifest = "id = \"t\"\nversion = \"1.0.0\"\nkind = \"sampling-policy\"\nruntime = \"lua\"\n\
+                    entry = \"t.lua\"\nsdk = \"0.2\"";
+    let package = PluginPackage::from_parts(manifest, source.as_bytes().to_vec(), Path::new("t")).unwrap();
+    let lines: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&lines);
+    let log = LogSink::new(move |_, line| heard.lock().unwrap().push(line.to_owned()));
+    let budget = Budget { log_bytes: 20, time_ms: 200, ..Budget::default() };
+    (LuaPolicy::open(&package, budget, log).unwrap(), lines)
+}
+
+#[test]
+fn a_guest_made_ahead_is_one_requests_alone_and_logs_for_it_alone() {
+    let (policy, lines) = logged(
+        "n = (n or 0) + 1
+         print('made')
+         function describe() print('asked') return {} end
+         function open(params, vocabulary)
+             assert(n == 1 and vocabulary:n_vocab() == 3 and vocabulary:eos_ids()[1] == 2)
+             n = 2
+             print(params:str('say'))
+             return { step = function() print('stepped') end }
+         end",
+    );
+    let open = |say: &str| policy.open(&format!("{{\"say\": \"{say}\"}}"), Arc::new(Abc), &Grants::default());
+    assert_eq!(policy.stock.n_ready(), 0, "nobody asked yet");
+    let mut expected = Vec::new();
+    for (say, is_ahead) in [("one", false), ("two", true), ("three", true)] {
+        assert_eq!(policy.stock.n_ready() > 0, is_ahead);
+        let mut instance = open(say).unwrap();
+        settle(&policy);
+        expected.extend(["made", "asked", say]);
+        assert_eq!(*lines.lock().unwrap(), expected, "what is ready says nothing");
+        // 5 + 6 + 4 to 6 of 20 bytes are spent; the step's 8 are too many.
+        let row = Row([1.0, 3.0, 2.0]);
+        let input =
+            PolicyInput { row: Some(&RowView::new(&row, 0)), accepted: &[0], generated: &[], seed: 7 };
+        assert_eq!(instance.step(&input).unwrap_err().report().code, "plugin.output-budget");
+    }
+    // Faults of `open` end a guest that was made ahead as any other.
+    let report = policy.open("{}", Arc::new(Abc), &Grants::default()).unwrap_err().report();
+    assert_eq!(report.code, "plugin.invalid-config");
+    let report = policy.open("{", Arc::new(Abc), &Grants::default()).unwrap_err().report();
+    assert_eq!(report.code, "plugin.invalid-config");
+}
+
+#[test]
+fn a_script_that_cannot_start_is_told_of_to_each_request_and_not_made_ahead() {
+    for (source, code, line) in [
+        ("print('begun')\nerror('no')", "plugin.script-error", Some(2)),
+        ("print('begun') function describe() while true do end end", "plugin.time-budget", None),
+        ("print('begun') print('more than there is')", "plugin.output-budget", None),
+    ] {
+        let (policy, lines) = logged(source);
+        for n in 1..=2 {
+            let report = policy.open("{}", Arc::new(Abc), &Grants::default()).unwrap_err().report();
+            assert_eq!(report.code, code, "{report}");
+            assert!(report.message.contains("in `describe`"), "{report}");
+            assert_eq!(report.place.and_then(|place| place.line), line);
+            assert_eq!(*lines.lock().unwrap(), vec!["begun"; n]);
+            assert_eq!((policy.stock.n_ready(), policy.stock.is_filling()), (0, false));
+        }
+    }
+}

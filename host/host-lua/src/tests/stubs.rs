@@ -42,7 +42,7 @@ fn stubbed(class: &str) -> BTreeSet<String> {
 fn the_stubs_have_every_method_and_no_other() {
     let name = PluginName { id: "t".to_owned(), version: semver::Version::new(1, 0, 0) };
     let vocabulary: Arc<dyn PolicyVocabulary> = Arc::new(Abc);
-    let mut step = PolicyStep::new(name, Arc::clone(&vocabulary), &Budget::default(), LogSink::discard());
+    let mut step = PolicyStep::new(name, vocabulary, &Budget::default(), LogSink::discard());
     let of_policy = step.compile("regex", &GrammarSpec::Regex("a*".to_owned())).unwrap();
     let step = Arc::new(Mutex::new(step));
     let contract = ContractVersion::newest();
@@ -57,7 +57,7 @@ fn the_stubs_have_every_method_and_no_other() {
         ("Graph", real(Builder(Arc::new(Mutex::new(None))))),
         ("GraphValue", real(GraphValue(host_graph::Value(0)))),
         ("Slot", real(GraphSlot(host_graph::SlotId(0)))),
-        ("Vocabulary", real(Vocabulary { of_model: vocabulary, step: Arc::clone(&step), contract })),
+        ("Vocabulary", real(Vocabulary { step: Arc::clone(&step), contract })),
         ("Constraint", real(Constraint { of_policy, step: Arc::clone(&step) })),
         ("Step", real(Step { step, contract })),
     ];

@@ -18,6 +18,9 @@ pub(crate) struct Arguments {
     /// Print one JSON object instead of the table
     #[arg(long)]
     json: bool,
+    /// Measure this part alone; may be given several times
+    #[arg(long, value_parser = ["policies", "opening", "masks", "tokens"], value_name = "PART")]
+    part: Vec<String>,
 }
 
 /// The model whose opening and tokens are measured.
@@ -37,5 +40,6 @@ pub(super) fn run(workspace: &Workspace, arguments: &Arguments) -> Outcome {
     if arguments.json {
         command.arg("--json");
     }
+    command.args(arguments.part.iter().map(|part| format!("--part={part}")));
     workspace::run(&mut command)
 }
