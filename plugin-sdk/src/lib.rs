@@ -75,6 +75,8 @@ pub mod quant_bindings {
 mod builder;
 mod config;
 mod error;
+#[cfg(any(test, target_arch = "wasm32"))]
+mod heap;
 pub mod quant;
 mod register;
 pub mod rope;
