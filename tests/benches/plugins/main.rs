@@ -17,8 +17,11 @@ use std::path::{Path, PathBuf};
 
 use crate::figure::Report;
 
-/// What can be measured alone; each part takes the file of the model.
-const PARTS: [(&str, fn(&Path, &mut Report)); 4] = [
+/// Measures one part, with the file of the model.
+type Measure = fn(&Path, &mut Report);
+
+/// What can be measured alone.
+const PARTS: [(&str, Measure); 4] = [
     ("policies", |_, report| policies::measure(report)),
     ("opening", opening::measure),
     ("masks", masks::measure),
