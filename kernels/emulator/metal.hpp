@@ -144,6 +144,20 @@ template <class T, size_t... N> struct Shared : Rows<T, N...>, Resettable {
   void reset() override { this->clear(); }
 };
 
+/// A place in an input, for a load of a vector there.
+template <class T> struct Pointer {
+  const char* name;
+  const std::vector<T>& values;
+  int64_t at;
+  template <class Vector> operator const Vector*() const {
+    int64_t n = sizeof(Vector) / sizeof(T);
+    if (at < 0 || uint64_t(at + n) > values.size())
+      fault("out-of-bounds", who() + " reads `" + name + "` at " + std::to_string(at) + " to " + std::to_string(at + n) + " of " + std::to_string(values.size()));
+    if (at % n != 0) fault("alignment", who() + " reads " + std::to_string(n) + " elements of `" + name + "` at " + std::to_string(at));
+    return reinterpret_cast<const Vector*>(&values[at]);
+  }
+};
+
 /// An input.
 template <class T> struct Input {
   const char* name;
@@ -153,6 +167,7 @@ template <class T> struct Input {
       fault("out-of-bounds", who() + " reads `" + name + "` at " + std::to_string(i) + " of " + std::to_string(values.size()));
     return values[i];
   }
+  Pointer<T> operator+(int64_t at) const { return Pointer<T>{name, values, at}; }
   operator T() const { return values[0]; }
 };
 
@@ -353,6 +368,23 @@ using bfloat16_t = Small<Bfloat>;
 using bfloat = bfloat16_t;
 using float16_t = half;
 
+template <class T, int N> struct vec {
+  T elements[N];
+  T& operator[](int i) { return elements[check(i)]; }
+  const T& operator[](int i) const { return elements[check(i)]; }
+  static int check(int i) {
+    if (i < 0 || i >= N) emulator::fault("out-of-bounds", emulator::who() + " at " + std::to_string(i) + " of a vector of " + std::to_string(N));
+    return i;
+  }
+};
+
+template <class To, class From> To as_type(From bits) {
+  static_assert(sizeof(To) == sizeof(From));
+  To value;
+  std::memcpy(&value, &bits, sizeof(To));
+  return value;
+}
+
 enum class mem_flags { mem_none, mem_device, mem_threadgroup };
 
 #define threadgroup_barrier(flags) ((void)(flags), ::emulator::meet(::emulator::Wait::barrier, __LINE__))
@@ -391,3 +423,6 @@ inline float min(float a, float b) { return std::fmin(a, b); }
   (uint3{thread_position_in_threadgroup.x + ::emulator::group_position.x * ::emulator::group_size.x,             \
       thread_position_in_threadgroup.y + ::emulator::group_position.y * ::emulator::group_size.y,                \
       thread_position_in_threadgroup.z + ::emulator::group_position.z * ::emulator::group_size.z})
+
+// The address space of buffers.
+#define device

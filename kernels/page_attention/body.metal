@@ -1,5 +1,5 @@
-// One thread group attends one head: its SIMD groups take positions in turn, first those of the cache, then those
-// of the page. A lane owns every 32nd channel.
+// One thread group attends one head: its SIMD groups take AT_ONCE neighbouring positions in turn, first those of the
+// cache, then those of the page. A lane owns every 32nd channel.
 const int OWN = D / 32;
 threadgroup float unit_sums[UNITS][D];
 threadgroup float unit_tops[UNITS];
@@ -17,25 +17,47 @@ const int query_row = (sequence * H + head) * D;
 float query[OWN];
 float sums[OWN];
 for (int i = 0; i < OWN; ++i) {
-  query[i] = float(q[query_row + i * 32 + lane]) * numbers[0];
+  query[i] = float(q[query_row + i * 32 + lane]) * as_type<float>(SCALE);
   sums[i] = 0.0f;
 }
 float top = -3.0e38f;
 float total = 0.0f;
-for (int at = place[3 + SEQUENCES + sequence] + unit; at < n_all; at += UNITS) {
-  const bool is_cached = at < n_cached;
-  const int row = (is_cached ? cache_row + at : page_row + at - n_cached) * D + lane;
-  float part = 0.0f;
-  for (int i = 0; i < OWN; ++i) {
-    part += query[i] * float(is_cached ? k_cache[row + i * 32] : k_page[row + i * 32]);
+for (int start = place[3 + SEQUENCES + sequence] + unit * AT_ONCE; start < n_all; start += UNITS * AT_ONCE) {
+  // All that these positions need is on its way before any of it is used. Behind the last one, that one again, of no
+  // weight.
+  float keys[AT_ONCE][OWN];
+  float values[AT_ONCE][OWN];
+  float scores[AT_ONCE];
+  for (int a = 0; a < AT_ONCE; ++a) {
+    const int at = start + a < n_all ? start + a : n_all - 1;
+    const bool is_cached = at < n_cached;
+    const int row = (is_cached ? cache_row + at : page_row + at - n_cached) * D + lane;
+    for (int i = 0; i < OWN; ++i) {
+      keys[a][i] = float(is_cached ? k_cache[row + i * 32] : k_page[row + i * 32]);
+      values[a][i] = float(is_cached ? v_cache[row + i * 32] : v_page[row + i * 32]);
+    }
   }
-  const float score = simd_sum(part);
-  const float next_top = score > top ? score : top;
+  float next_top = top;
+  for (int a = 0; a < AT_ONCE; ++a) {
+    float score = 0.0f;
+    for (int i = 0; i < OWN; ++i) {
+      score += query[i] * keys[a][i];
+    }
+    score = simd_sum(score);
+    scores[a] = score;
+    next_top = start + a < n_all && score > next_top ? score : next_top;
+  }
   const float keep = metal::precise::exp(top - next_top);
-  const float weight = metal::precise::exp(score - next_top);
-  total = total * keep + weight;
+  total *= keep;
   for (int i = 0; i < OWN; ++i) {
-    sums[i] = sums[i] * keep + weight * float(is_cached ? v_cache[row + i * 32] : v_page[row + i * 32]);
+    sums[i] *= keep;
+  }
+  for (int a = 0; a < AT_ONCE; ++a) {
+    const float weight = start + a < n_all ? metal::precise::exp(scores[a] - next_top) : 0.0f;
+    total += weight;
+    for (int i = 0; i < OWN; ++i) {
+      sums[i] += weight * values[a][i];
+    }
   }
   top = next_top;
 }

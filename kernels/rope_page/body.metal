@@ -19,7 +19,7 @@ for (int i = 0; i < D / 32; ++i) {
   squares += value * value;
 }
 squares = simd_sum(squares);
-const float factor = metal::precise::rsqrt(squares / float(D) + numbers[is_query ? 0 : 1]);
+const float factor = metal::precise::rsqrt(squares / float(D) + as_type<float>(is_query ? Q_EPS : K_EPS));
 const float position = float(place[3 + sequence]);
 for (int i = 0; i < D / 32; ++i) {
   const int at = i * 32 + lane;
@@ -47,8 +47,8 @@ for (int i = 0; i < D / 32; ++i) {
     if (is_rotated) {
       const int pair = INTERLEAVED ? at / 2 : at % HALF;
       const float angle = position * (1.0f / periods[pair]);
-      const float cosine = metal::precise::cos(angle) * numbers[2];
-      const float sine = metal::precise::sin(angle) * numbers[2];
+      const float cosine = metal::precise::cos(angle) * as_type<float>(FACTOR);
+      const float sine = metal::precise::sin(angle) * as_type<float>(FACTOR);
       own = is_first ? own * cosine - other * sine : own * cosine + other * sine;
     }
     if (is_query) {

@@ -1,26 +1,32 @@
-// One SIMD group gives COLS columns, STRIDE apart; its lanes share their words.
-const int first = int(thread_position_in_grid.y) * STEP;
-float sums[COLS];
-for (int j = 0; j < COLS; ++j) {
-  sums[j] = 0.0f;
-}
-#pragma unroll 4
-for (int word = lane; word < WORDS; word += 32) {
-  float values[CODES];
+#pragma unroll 2
+for (int i = 0; i < (CHUNKS + 32 * PARTS - 1) / (32 * PARTS); ++i) {
+  const int mine = (i * PARTS + part) * 32 + lane;
+  const int chunk = mine < CHUNKS ? mine : 0;
+  vec<unsigned int, VEC> words[COLS];
+  float scale[COLS];
+  float bias[COLS];
+  float dots[COLS];
+  for (int j = 0; j < COLS; ++j) {
+    const int at = (first + j % STEP + j / STEP * STRIDE) * CHUNKS + chunk;
+    const int group = at * QUADS / (GROUP / 4);
+    words[j] = *(const device vec<unsigned int, VEC>*)(codes + at * VEC);
+    scale[j] = float(scales[group]);
+    bias[j] = float(biases[group]);
+    dots[j] = 0.0f;
+  }
   float sum = 0.0f;
-  for (int c = 0; c < CODES; ++c) {
-    const T staged = row[c * WORDS + word];
-    values[c] = float(staged);
-    sum += values[c];
+  for (int q = 0; q < QUADS; ++q) {
+    const vec<T, 4> staged = row[q * CHUNKS + chunk];
+    for (int e = 0; e < 4; ++e) {
+      const int code = 4 * q + e;
+      const float value = float(staged[e]);
+      sum += value;
+      for (int j = 0; j < COLS; ++j) {
+        dots[j] += value * float((words[j][code / CODES] >> (code % CODES * BITS)) & MASK);
+      }
+    }
   }
   for (int j = 0; j < COLS; ++j) {
-    const int column = first + j * STRIDE;
-    const unsigned int packed = codes[column * WORDS + word];
-    const int group = column * GROUPS + word * CODES / GROUP;
-    float dot = 0.0f;
-    for (int c = 0; c < CODES; ++c) {
-      dot += values[c] * float((packed >> (c * BITS)) & MASK);
-    }
-    sums[j] += float(scales[group]) * dot + float(biases[group]) * sum;
+    sums[j] += mine < CHUNKS ? scale[j] * dots[j] + bias[j] * sum : 0.0f;
   }
 }

@@ -1,2 +1,2 @@
-const int CODES = 1;
-const int WORDS = K;
+const int QUADS = 1;
+const int CHUNKS = K / 4;

@@ -1,15 +1,15 @@
-// One SIMD group gives COLS columns, STRIDE apart; its lanes share their elements.
-const int first = int(thread_position_in_grid.y) * STEP;
-float sums[COLS];
-for (int j = 0; j < COLS; ++j) {
-  sums[j] = 0.0f;
-}
 #pragma unroll 8
-for (int i = 0; i < K / 32; ++i) {
-  const int k = i * 32 + lane;
-  const T staged = row[k];
-  const float value = float(staged);
+for (int i = 0; i < (CHUNKS + 32 * PARTS - 1) / (32 * PARTS); ++i) {
+  const int mine = (i * PARTS + part) * 32 + lane;
+  const int chunk = mine < CHUNKS ? mine : 0;
+  const vec<T, 4> staged = row[chunk];
   for (int j = 0; j < COLS; ++j) {
-    sums[j] += value * float(w[(first + j * STRIDE) * K + k]);
+    const int column = first + j % STEP + j / STEP * STRIDE;
+    const vec<T, 4> weights = *(const device vec<T, 4>*)(w + (column * K + 4 * chunk));
+    float dot = 0.0f;
+    for (int e = 0; e < 4; ++e) {
+      dot += float(staged[e]) * float(weights[e]);
+    }
+    sums[j] += mine < CHUNKS ? dot : 0.0f;
   }
 }

@@ -1,6 +1,5 @@
-for (int j = 0; j < COLS; ++j) {
-  const float sum = simd_sum(sums[j]);
-  if (lane == 0) {
-    out[first + j] = T(sum);
+if (lane == 0 && part == 0) {
+  for (int j = 0; j < STEP; ++j) {
+    out[first + j] = T(sums[j]);
   }
 }

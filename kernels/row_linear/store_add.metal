@@ -1,7 +1,6 @@
 // Rounded where a separate product would round.
-for (int j = 0; j < COLS; ++j) {
-  const float sum = simd_sum(sums[j]);
-  if (lane == 0) {
-    out[first + j] = T(float(T(sum)) + float(residual[first + j]));
+if (lane == 0 && part == 0) {
+  for (int j = 0; j < STEP; ++j) {
+    out[first + j] = T(float(T(sums[j])) + float(residual[first + j]));
   }
 }

@@ -118,6 +118,14 @@ pub enum Template {
     Int(i32),
 }
 
+impl Template {
+    /// A float32 number, which a body reads as `as_type<float>(NAME)`: an input for it would be one more array, and on
+    /// CUDA one that the host's memory may hold.
+    pub fn float(x: f32) -> Template {
+        Template::Int(x.to_bits() as i32)
+    }
+}
+
 /// How one stage is launched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Launch {

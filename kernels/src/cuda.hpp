@@ -1,4 +1,5 @@
 // Metal's words for CUDA: what the kernels' bodies use, and no more.
+#define device
 #define threadgroup __shared__
 #define threadgroup_barrier(flags) __syncthreads()
 #define simdgroup_barrier(flags) __syncwarp()
@@ -12,6 +13,12 @@
 #define thread_position_in_grid                                                        \
   (make_uint3(threadIdx.x + blockIdx.x * blockDim.x, threadIdx.y + blockIdx.y * blockDim.y, \
       threadIdx.z + blockIdx.z * blockDim.z))
+template <class T, int N> struct alignas(N * sizeof(T)) vec {
+  T elements[N];
+  __device__ T& operator[](int i) { return elements[i]; }
+  __device__ const T& operator[](int i) const { return elements[i]; }
+};
+template <class To> __device__ inline To as_type(int bits) { return __int_as_float(bits); }
 __device__ inline float simd_sum(float value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;

@@ -28,11 +28,6 @@ impl MlxDevice {
     /// The device that MLX itself prefers here: a GPU where its build has one and the machine too.
     pub fn new() -> Self {
         fault::catch();
-        let asks = |f: unsafe extern "C" fn(*mut bool) -> i32| {
-            let mut found = false;
-            // SAFETY: fills one bool.
-            (unsafe { f(&mut found) } == 0) && found
-        };
         let backend = if asks(mlx_sys::mlx_metal_is_available) {
             Backend::Metal
         } else if asks(mlx_sys::mlx_cuda_is_available) && has_gpu() {
@@ -49,10 +44,29 @@ impl MlxDevice {
         if self.backend == Backend::Cpu { Vec::new() } else { kernel::prove_all(self.backend) }
     }
 
+    /// Why no GPU runs the arrays.
+    fn no_gpu(&self) -> Option<&'static str> {
+        if self.backend != Backend::Cpu {
+            return None;
+        }
+        Some(if asks(mlx_sys::mlx_cuda_is_available) {
+            "MLX's CUDA build finds no NVIDIA GPU; `nvidia-smi` lists those that the driver has, CUDA_VISIBLE_DEVICES hides some"
+        } else {
+            "this is MLX's CPU build; `cargo xtask mlx --cuda` makes the one for NVIDIA's GPUs"
+        })
+    }
+
     /// What runs the arrays.
     pub fn backend(&self) -> Backend {
         self.backend
     }
+}
+
+/// Whether MLX says so.
+fn asks(f: unsafe extern "C" fn(*mut bool) -> i32) -> bool {
+    let mut found = false;
+    // SAFETY: fills one bool.
+    (unsafe { f(&mut found) } == 0) && found
 }
 
 impl Default for MlxDevice {
@@ -75,6 +89,7 @@ impl Device for MlxDevice {
         };
         let mut found = vec![Capability { name: "backend", value: backend }];
         found.extend(device_name().map(|value| Capability { name: "name", value }));
+        found.extend(self.no_gpu().map(|why| Capability { name: "gpu", value: format!("none: {why}") }));
         found.extend([
             Capability { name: "numeric", value: format!("{}, {}", Numeric::Exact, Numeric::Fast) },
             Capability { name: "affine", value: format!("{} bits in groups of {}", bits.join(", "), groups.join(", ")) },

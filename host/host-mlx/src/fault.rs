@@ -54,6 +54,8 @@ unsafe extern "C" fn note(message: *const c_char, _data: *mut c_void) {
         return;
     }
     // SAFETY: MLX hands a C string that lives as long as this call.
-    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy().into_owned();
+    let text = unsafe { CStr::from_ptr(message) }.to_string_lossy();
+    // Behind it stands the line of the bindings' source where they were built.
+    let text = text.rsplit_once(" at /").map_or(&*text, |(said, _)| said).to_owned();
     SAID.with_borrow_mut(|said| *said = Some(text));
 }

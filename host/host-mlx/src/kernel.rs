@@ -196,8 +196,11 @@ fn made(backend: Backend, stage: &Stage) -> Result<Made, Fault> {
         return Ok(known);
     }
     let (given, gives) = (Names::new(stage.inputs), Names::new(stage.outputs));
-    let (name, body) = (c_string(stage.name), c_string(stage.body));
-    let prelude = c_string(CUDA_PRELUDE);
+    let name = c_string(stage.name);
+    let (body, prelude) = match backend {
+        Backend::Cuda => (c_string(&bare(stage.body)), c_string(&bare(CUDA_PRELUDE))),
+        _ => (c_string(stage.body), CString::default()),
+    };
     let (name_at, body_at) = (name.as_ptr(), body.as_ptr());
     // SAFETY: all texts and lists are alive; MLX copies them.
     let kernel = unsafe {
@@ -207,7 +210,7 @@ fn made(backend: Backend, stage: &Stage) -> Result<Made, Fault> {
                 given.0,
                 gives.0,
                 body_at,
-                c"".as_ptr(),
+                prelude.as_ptr(),
                 true,
                 false,
             )),
@@ -225,6 +228,12 @@ fn made(backend: Backend, stage: &Stage) -> Result<Made, Fault> {
     };
     MADE.with_borrow_mut(|known| known.insert(stage.name, kernel));
     Ok(kernel)
+}
+
+/// A text without comments and indentation: MLX reads a kernel's whole text at every launch on CUDA, to know it again.
+fn bare(text: &str) -> String {
+    let lines = text.lines().filter_map(|line| line.split("//").next()).map(str::trim);
+    lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 /// Launches one stage lazily. Its inputs fit the launch: the kernel's predicate has been asked.

@@ -124,7 +124,7 @@ impl Model {
     /// Starts an empty sequence.
     pub(crate) fn start(&mut self, sequence: u32) -> Result<(), Fault> {
         let slots = self.empty_slots()?;
-        self.alone(sequence, Group { pads: vec![0], offset: 0, slots });
+        self.alone(sequence, Group { pads: vec![0], offset: 0, slots, place: None });
         Ok(())
     }
 
@@ -237,8 +237,7 @@ impl Model {
         };
         let marks = group.slots.iter().map(mark).collect();
         let begun = self.build(&[(group_id, 1)], logits.largest.clone(), None)?;
-        let ahead = Ahead { sequences: sequences.to_vec(), logits: begun, group: group_id, marks };
-        self.ahead = Some(ahead);
+        self.ahead = begun.map(|logits| Ahead { sequences: sequences.to_vec(), logits, group: group_id, marks });
         Ok(())
     }
 
@@ -278,19 +277,18 @@ impl Model {
         }
         let (tokens, wanted) = flat(runs, &order);
         let ids = ops::from_ids(&tokens, &[tokens.len() as i32]);
-        let is_none_wanted = wanted.is_empty();
         let is_all = wanted.iter().copied().eq(0..tokens.len());
-        let logits = self.build(&parts, ids, (!is_all).then_some(wanted))?;
-        Ok((!is_none_wanted).then_some(logits))
+        self.build(&parts, ids, (!is_all).then_some(wanted))
     }
 
-    /// Builds one step of some groups over uint32 ids and begins it. The groups' states move on.
+    /// Builds one step of some groups over uint32 ids and begins it; `None` when no logits are wanted. The groups' states
+    /// move on.
     fn build(
         &mut self,
         parts: &[(u32, usize)],
         ids: Array,
         wanted: Option<Vec<usize>>,
-    ) -> Result<Logits, Fault> {
+    ) -> Result<Option<Logits>, Fault> {
         let model = self.model.0.clone();
         let once = match self.once.take() {
             Some(once) => once,
@@ -302,7 +300,7 @@ impl Model {
                 self.replay.0 = Some(Replay::new(model, once.clone())?);
             }
             self.once = Some(once);
-            return self.build_replayed(*id, &ids, dtype);
+            return self.build_replayed(*id, &ids, dtype).map(Some);
         }
         let mut taken: Vec<(u32, Group, usize)> = Vec::with_capacity(parts.len());
         for (id, len) in parts {
@@ -328,7 +326,8 @@ impl Model {
             wanted,
             position_array: None,
         };
-        let built = eval::run(&model.program, &model.tables, &once, &mut step).and_then(Logits::of);
+        let built = eval::run(&model.program, &model.tables, &once, &mut step)
+            .and_then(|rows| if none_wanted { Ok(None) } else { Logits::of(rows).map(Some) });
         drop(step);
         self.once = Some(once);
         for (id, mut group, len) in taken {
@@ -344,12 +343,12 @@ impl Model {
                 match slot {
                     SlotState::Moving(state) => wanted_arrays.push(state),
                     // Columns that the logits depend on are computed with them.
-                    SlotState::Columns(columns) if none_wanted => wanted_arrays.extend(columns.arrays()),
+                    SlotState::Columns(columns) if logits.is_none() => wanted_arrays.extend(columns.arrays()),
                     _ => {}
                 }
             }
         }
-        if !none_wanted {
+        if let Some(logits) = &logits {
             wanted_arrays.extend([&logits.rows, &logits.largest]);
         }
         ops::async_eval(wanted_arrays)?;
@@ -371,10 +370,14 @@ impl Model {
         }
         let (first, filled, capacity) =
             held.first().map_or((group.offset, 0, 0), |held| (held.first, held.filled, held.capacity()));
-        let place = replay::place(first, filled, capacity, &group.pads);
-        let (logits, pages) = replay.step(ids, &place, &held.iter().collect::<Vec<_>>())?;
+        let at = [first, filled, capacity];
+        let mut place = match group.place.take() {
+            Some(known) if known.is_at(at) => known,
+            _ => replay::Place::new(self.model.0.tables.backend, at, &group.pads)?,
+        };
+        let (logits, pages) = replay.step(ids, &mut place, &held.iter().collect::<Vec<_>>())?;
         drop(held);
-        ops::async_eval([&logits.rows, &logits.largest].into_iter().chain(pages.iter().flatten()))?;
+        group.place = Some(place);
         for (state, page) in group.slots.iter_mut().zip(pages) {
             if let SlotState::Columns(columns) = state {
                 columns.turn_page(page);
@@ -423,7 +426,7 @@ impl Model {
             })
         });
         let slots = slots.collect::<Result<Vec<_>, Fault>>()?;
-        let alone = Group { pads: vec![0], offset: group.offset - pad, slots };
+        let alone = Group { pads: vec![0], offset: group.offset - pad, slots, place: None };
         ops::eval(arrays_of(&alone))?;
         Ok(alone)
     }
@@ -498,7 +501,8 @@ fn side_by_side(rows: &[Group]) -> Result<Group, Fault> {
             }
         });
     }
-    Ok(Group { pads: rows.iter().map(|row| width - row.offset).collect(), offset: width, slots })
+    let pads = rows.iter().map(|row| width - row.offset).collect();
+    Ok(Group { pads, offset: width, slots, place: None })
 }
 
 fn arrays_of(group: &Group) -> Vec<&Array> {

@@ -46,36 +46,80 @@ impl Replay {
         Ok(Replay { step: Compiled::new(Box::new(trace), false)? })
     }
 
-    /// One step: uint32 ids `[B]`, the place of its columns, what each slot holds. Gives logits and, in the
-    /// slots' order, the next pages.
+    /// Begins one step: uint32 ids `[B]`, the place of its columns, which moves on, what each slot holds. Gives logits
+    /// and, in the slots' order, the next pages.
     pub(crate) fn step(
         &self,
         ids: &Array,
-        place: &Array,
+        place: &mut Place,
         slots: &[&Paged],
     ) -> Result<(Logits, Vec<[Array; 2]>), Fault> {
         let held = slots.iter().flat_map(|slot| slot.cache.iter().chain(&slot.page));
-        let inputs: Vec<&Array> = [ids, place].into_iter().chain(held).collect();
+        let inputs: Vec<&Array> = [ids, &place.numbers, &place.advance].into_iter().chain(held).collect();
         let mut outputs = self.step.call(&inputs)?.into_iter();
         let missing = || Fault("the traced step gave too few arrays".to_owned());
         let logits =
             Logits { rows: outputs.next().ok_or_else(missing)?, largest: outputs.next().ok_or_else(missing)? };
+        let numbers = outputs.next().ok_or_else(missing)?;
         let mut pages = Vec::with_capacity(slots.len());
         while let (Some(k), Some(v)) = (outputs.next(), outputs.next()) {
             pages.push([k, v]);
         }
-        if pages.len() == slots.len() { Ok((logits, pages)) } else { Err(missing()) }
+        if pages.len() != slots.len() {
+            return Err(missing());
+        }
+        ops::async_eval([&logits.rows, &logits.largest, &numbers].into_iter().chain(pages.iter().flatten()))?;
+        place.advanced(numbers);
+        Ok((logits, pages))
     }
 }
 
-/// Where the columns of a step stand, as one array: columns in the cache, columns in the page before this step,
-/// capacity; then each row's position, then each row's pad.
-pub(crate) fn place(cached: usize, filled: usize, capacity: usize, pads: &[usize]) -> Array {
-    let offset = cached + filled;
-    let mut numbers = vec![cached as i32, filled as i32, capacity as i32];
-    numbers.extend(pads.iter().map(|pad| (offset - pad) as i32));
-    numbers.extend(pads.iter().map(|pad| *pad as i32));
-    ops::from_ints(&numbers, &[numbers.len() as i32])
+/// Where the columns of a group's next step stand: a step gives these numbers for the one behind it, so that the host
+/// makes them once a page.
+#[derive(Debug)]
+pub(crate) struct Place {
+    /// Columns in the cache, columns in the page before the step, capacity.
+    at: [usize; 3],
+    /// The same, then each row's position, then each row's pad, int32 `[n]`.
+    numbers: Array,
+    /// What a step adds to them.
+    advance: Array,
+}
+
+impl Place {
+    pub(crate) fn new(backend: Backend, at: [usize; 3], pads: &[usize]) -> Result<Self, Fault> {
+        let [cached, filled, capacity] = at.map(|n| n as i32);
+        let positions = pads.iter().map(|pad| cached + filled - *pad as i32);
+        let pads_of_rows = pads.iter().map(|pad| *pad as i32);
+        let numbers: Vec<i32> = [cached, filled, capacity].into_iter().chain(positions).chain(pads_of_rows).collect();
+        let advance: Vec<i32> = (0..numbers.len()).map(|i| i32::from(i == 1 || (3..3 + pads.len()).contains(&i))).collect();
+        let array = |numbers: &[i32]| on_device(backend, &ops::from_ints(numbers, &[numbers.len() as i32]));
+        Ok(Place { at, numbers: array(&numbers)?, advance: array(&advance)? })
+    }
+
+    pub(crate) fn is_at(&self, at: [usize; 3]) -> bool {
+        self.at == at
+    }
+
+    /// The numbers of the next step, once this one has given them.
+    fn advanced(&mut self, numbers: Array) {
+        self.at[1] += 1;
+        self.numbers = numbers;
+    }
+}
+
+/// On CUDA the same numbers, many times over, in memory of the GPU. What the host makes lies in memory that both reach:
+/// pages of it go to and fro, and every kernel that reads there waits. MLX gives freed memory to new arrays of about its
+/// size, so the copy has a size that the host's small arrays do not have.
+fn on_device(backend: Backend, numbers: &Array) -> Made {
+    const BYTES: usize = 48 * 1024;
+    if backend != Backend::Cuda {
+        return Ok(numbers.clone());
+    }
+    let n = numbers.shape()[0];
+    let times = (BYTES / numbers.nbytes()) as i32;
+    let copies = ops::contiguous(&ops::broadcast(numbers, &[times, n])?)?;
+    ops::reshape(&copies, &[times * n])
 }
 
 /// One tracing of the step.
@@ -86,6 +130,7 @@ struct Tracer<'a> {
     plan: &'a Plan,
     ids: &'a Array,
     place: &'a Array,
+    advance: &'a Array,
     slots: &'a [Array],
     n_rows: usize,
     values: Vec<Option<Array>>,
@@ -94,8 +139,8 @@ struct Tracer<'a> {
 
 impl<'a> Tracer<'a> {
     fn new(model: &'a Model, once: &HashMap<usize, Array>, inputs: &'a [Array]) -> Result<Self, Fault> {
-        let [ids, place, slots @ ..] = inputs else {
-            return Err(Fault("a step needs ids and their place".to_owned()));
+        let [ids, place, advance, slots @ ..] = inputs else {
+            return Err(Fault("a step needs ids, their place and what it adds to it".to_owned()));
         };
         let plan = model.program.plan.as_ref().map_err(|why| Fault((*why).to_owned()))?;
         let mut values = vec![None; model.program.nodes.len()];
@@ -109,6 +154,7 @@ impl<'a> Tracer<'a> {
             plan,
             ids,
             place,
+            advance,
             slots,
             n_rows: ids.shape()[0] as usize,
             values,
@@ -123,7 +169,8 @@ impl<'a> Tracer<'a> {
         let pages = self.pages.into_iter().flatten().flatten();
         let logits = self.values[self.program.output.0 as usize].take();
         let logits = Logits::of(logits.ok_or_else(|| Fault("the step gave no logits".to_owned()))?)?;
-        Ok([logits.rows, logits.largest].into_iter().chain(pages).collect())
+        let place = ops::add(self.place, self.advance)?;
+        Ok([logits.rows, logits.largest, place].into_iter().chain(pages).collect())
     }
 
     fn value(&self, value: Value) -> Array {
@@ -195,14 +242,14 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    fn launch(&self, shape: &row_linear::Shape, before: &[&Array], matrix: &Matrix) -> Made {
+    fn launch(&self, shape: &row_linear::Shape, eps: f32, before: &[&Array], matrix: &Matrix) -> Made {
         let of_matrix: Vec<&Array> = match matrix {
             Matrix::Dense(w) => vec![&w.stored],
             Matrix::Packed(w) => [Some(&w.codes), Some(&w.scales), w.biases.as_ref()].into_iter().flatten().collect(),
         };
         let inputs: Vec<&Array> = before.iter().copied().chain(of_matrix).collect();
         let stage = &shape.kernel().stages[0];
-        let mut made = kernel::launch(self.backend(), stage, &inputs, &shape.launch())?;
+        let mut made = kernel::launch(self.backend(), stage, &inputs, &shape.launch(eps))?;
         made.pop().ok_or_else(|| Fault("a kernel gave no array".to_owned()))
     }
 
@@ -243,7 +290,7 @@ impl<'a> Tracer<'a> {
         let Some(norm) = norm else { return product(self.backend(), x, matrix, bias) };
         let (weight, eps) = self.norm(norm);
         match self.row_kernel(Form::NormLinear, x, matrix, columns) {
-            Some(shape) if bias.is_none() => self.launch(&shape, &[x, &weight, &numbers(&[eps])], matrix),
+            Some(shape) if bias.is_none() => self.launch(&shape, eps, &[x, &weight], matrix),
             _ => product(self.backend(), &ops::rms_norm(x, Some(&weight), eps)?, matrix, bias),
         }
     }
@@ -253,7 +300,7 @@ impl<'a> Tracer<'a> {
         let Op::Linear { weight, .. } = &self.node(linear).op else { unreachable!("a product") };
         let matrix = &self.tables.matrices[weight];
         match self.row_kernel(Form::LinearAdd, &x, matrix, residual.shape()[1] as usize) {
-            Some(shape) => self.launch(&shape, &[&x, &residual], matrix),
+            Some(shape) => self.launch(&shape, 0.0, &[&x, &residual], matrix),
             None => ops::add(&residual, &product(self.backend(), &x, matrix, None)?),
         }
     }
@@ -264,7 +311,7 @@ impl<'a> Tracer<'a> {
         let width = fused.members[0].1;
         if let Some(shape) = self.row_kernel(Form::NormSwiglu, &x, &fused.matrix, width) {
             let (weight, eps) = self.norm(norm);
-            return self.launch(&shape, &[&x, &weight, &numbers(&[eps])], &fused.matrix);
+            return self.launch(&shape, eps, &[&x, &weight], &fused.matrix);
         }
         let all = product(self.backend(), &self.normed(norm, &x)?, &fused.matrix, None)?;
         let (gate, up) = (ops::slice(&all, 1, 0, width)?, ops::slice(&all, 1, width, 2 * width)?);
@@ -292,9 +339,8 @@ impl<'a> Tracer<'a> {
         let held = [k_cache, v_cache, k_next, v_next];
         if self.kernels.has(page_attention::KERNEL.name) {
             let stage = &page_attention::KERNEL.stages[0];
-            let scale = numbers(&[heads.scale]);
-            let inputs = [q, k_cache, v_cache, k_next, v_next, &scale, self.place];
-            let launch = attention_shape(heads, self.n_rows, self.program.dtype).launch();
+            let inputs = [q, k_cache, v_cache, k_next, v_next, self.place];
+            let launch = attention_shape(heads, self.n_rows, self.program.dtype).launch(heads.scale);
             let mut made = kernel::launch(self.backend(), stage, &inputs, &launch)?;
             return made.pop().ok_or_else(|| Fault("a kernel gave no array".to_owned()));
         }
@@ -314,9 +360,9 @@ impl<'a> Tracer<'a> {
             // Not read.
             None => ((periods.clone(), 0.0), (periods.clone(), 0.0)),
         };
-        let numbers = numbers(&[q_norm.1, k_norm.1, spec.attention_factor]);
-        let inputs = [qkv, k_page, v_page, periods, &q_norm.0, &k_norm.0, &numbers, self.place];
-        let launch = rope_shape(heads, spec, self.n_rows, self.program.dtype).launch();
+        let inputs = [qkv, k_page, v_page, periods, &q_norm.0, &k_norm.0, self.place];
+        let shape = rope_shape(heads, spec, self.n_rows, self.program.dtype);
+        let launch = shape.launch([q_norm.1, k_norm.1], spec.attention_factor);
         kernel::launch(self.backend(), &rope_page::KERNEL.stages[0], &inputs, &launch)
     }
 
@@ -395,10 +441,4 @@ pub(crate) fn scaled_for_rope(x: &Array, spec: &RopeSpec) -> Made {
         return Ok(rotated);
     }
     ops::concat(&[&rotated, &ops::slice(x, 3, spec.dims, width)?], 3)
-}
-
-/// Float32 numbers for a kernel.
-fn numbers(numbers: &[f32]) -> Array {
-    let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_ne_bytes()).collect();
-    ops::from_bytes(&bytes, &[numbers.len() as i32], Dtype::Float32)
 }

@@ -19,7 +19,7 @@ use crate::kernel;
 use crate::kv::{Kept, Kv};
 use crate::ops::{self, AttentionMask, Made, Packed, RopeOffset};
 use crate::program::Tables;
-use crate::replay::scaled_for_rope;
+use crate::replay::{self, scaled_for_rope};
 use crate::state::{Fetched, Place, SlotState};
 use crate::weights::Weight;
 
@@ -32,6 +32,8 @@ pub(crate) struct Group {
     pub(crate) offset: usize,
     /// One a slot of the graph.
     pub(crate) slots: Vec<SlotState>,
+    /// Where the next replayed step stands, if the last one told.
+    pub(crate) place: Option<replay::Place>,
 }
 
 /// A group's tokens in one step.

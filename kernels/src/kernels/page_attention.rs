@@ -10,7 +10,7 @@ pub const KERNEL: Kernel = Kernel {
     about: "one query a sequence over plain keys and values, rows padded in front",
     stages: &[Stage {
         name: "tenon_page_attention",
-        inputs: &["q", "k_cache", "v_cache", "k_page", "v_page", "numbers", "place"],
+        inputs: &["q", "k_cache", "v_cache", "k_page", "v_page", "place"],
         outputs: &["out"],
         body: include_str!("../../page_attention/body.metal"),
     }],
@@ -57,10 +57,12 @@ impl Shape {
         }
     }
 
-    /// How it is launched.
-    pub fn launch(&self) -> Launch {
+    /// How it is launched; scores are multiplied by `scale`.
+    pub fn launch(&self, scale: f32) -> Launch {
         let int = |n: usize| Template::Int(n as i32);
         let units = self.units();
+        // Positions whose keys and values a lane holds at once: 32 registers of each.
+        let at_once = (32 * 32 / self.dim).clamp(1, 4);
         Launch {
             grid: [32 * units, self.heads, self.sequences],
             group: [32 * units, 1, 1],
@@ -72,6 +74,8 @@ impl Shape {
                 ("PAGE", int(self.page)),
                 ("SEQUENCES", int(self.sequences)),
                 ("UNITS", int(units)),
+                ("AT_ONCE", int(at_once)),
+                ("SCALE", Template::float(scale)),
             ],
             outputs: vec![(vec![self.sequences, self.heads, 1, self.dim], self.dtype)],
         }
@@ -162,10 +166,9 @@ fn case(name: &str, shape: Shape, at: &Place) -> Case {
             ("v_cache", v_cache),
             ("k_page", k_page),
             ("v_page", v_page),
-            ("numbers", Data::floats(&[1], Dtype::F32, &[scale])),
             ("place", Data::ints(&[place.len()], &place)),
         ],
-        launches: vec![shape.launch()],
+        launches: vec![shape.launch(scale)],
         expected: vec![expected],
         // Scores sum `dim` terms of up to 6 in all in float32, weights and values one a position; the result
         // rounds once.

@@ -11,7 +11,7 @@ pub const KERNEL: Kernel = Kernel {
     about: "norms and rotates q and k of one token a sequence, and puts k and v into the page",
     stages: &[Stage {
         name: "tenon_rope_page",
-        inputs: &["qkv", "k_page", "v_page", "periods", "q_norm", "k_norm", "numbers", "place"],
+        inputs: &["qkv", "k_page", "v_page", "periods", "q_norm", "k_norm", "place"],
         outputs: &["q", "k_next", "v_next"],
         body: include_str!("../../rope_page/body.metal"),
     }],
@@ -37,7 +37,7 @@ pub struct Shape {
     pub is_interleaved: bool,
     /// Whether heads of q and k are normed before.
     pub has_norms: bool,
-    /// The element type of everything but periods and numbers.
+    /// The element type of everything but periods.
     pub dtype: Dtype,
 }
 
@@ -62,8 +62,8 @@ impl Shape {
         }
     }
 
-    /// How it is launched.
-    pub fn launch(&self) -> Launch {
+    /// How it is launched: `eps` of the norms of q and k, `factor` of what is rotated.
+    pub fn launch(&self, eps: [f32; 2], factor: f32) -> Launch {
         let int = |n: usize| Template::Int(n as i32);
         let units = self.heads + 2 * self.kv_heads * self.page;
         // Whole thread groups only: with an odd number of heads, one SIMD group each.
@@ -81,6 +81,9 @@ impl Shape {
                 ("PAGE", int(self.page)),
                 ("INTERLEAVED", int(usize::from(self.is_interleaved))),
                 ("NORM", int(usize::from(self.has_norms))),
+                ("Q_EPS", Template::float(eps[0])),
+                ("K_EPS", Template::float(eps[1])),
+                ("FACTOR", Template::float(factor)),
             ],
             outputs: vec![
                 (vec![self.sequences, self.heads, 1, self.dim], self.dtype),
@@ -214,10 +217,9 @@ fn case(name: &str, shape: Shape, filled: usize, factor: f32) -> Case {
             ("periods", Data::floats(&[rotated / 2], Dtype::F32, &periods)),
             ("q_norm", q_norm),
             ("k_norm", k_norm),
-            ("numbers", Data::floats(&[3], Dtype::F32, &[eps[0], eps[1], factor])),
             ("place", Data::ints(&[place.len()], &place)),
         ],
-        launches: vec![shape.launch()],
+        launches: vec![shape.launch(eps, factor)],
         expected,
         // The angle is off by two roundings of float32 (1 / period, the product); sine and cosine by as much,
         // and they meet two numbers below 1. A norm's factor may tip two roundings of each of the two numbers;

@@ -28,10 +28,12 @@ pub const NORM_LINEAR: Kernel = kernel!(
     "tenon_norm_linear",
     "RMS norm and a product of one row, dense",
     norm_linear,
-    ["x", "norm", "numbers", "w"],
+    ["x", "norm", "w"],
     "dense",
     "norm",
+    "split",
     "dense_dot",
+    "join",
     "store"
 );
 
@@ -41,10 +43,12 @@ pub const NORM_LINEAR_AFFINE: Kernel = kernel!(
     "tenon_norm_linear_affine",
     "RMS norm and a product of one row, affine codes",
     norm_linear_affine,
-    ["x", "norm", "numbers", "codes", "scales", "biases"],
+    ["x", "norm", "codes", "scales", "biases"],
     "affine",
     "norm",
+    "split",
     "affine_dot",
+    "join",
     "store"
 );
 
@@ -57,7 +61,9 @@ pub const LINEAR_ADD: Kernel = kernel!(
     ["x", "residual", "w"],
     "dense",
     "copy",
+    "split",
     "dense_dot",
+    "join",
     "store_add"
 );
 
@@ -70,7 +76,9 @@ pub const LINEAR_ADD_AFFINE: Kernel = kernel!(
     ["x", "residual", "codes", "scales", "biases"],
     "affine",
     "copy",
+    "split",
     "affine_dot",
+    "join",
     "store_add"
 );
 
@@ -80,10 +88,12 @@ pub const NORM_SWIGLU: Kernel = kernel!(
     "tenon_norm_swiglu",
     "RMS norm and a gated product of one row, dense",
     norm_swiglu,
-    ["x", "norm", "numbers", "w"],
+    ["x", "norm", "w"],
     "dense",
     "norm",
+    "split",
     "dense_dot",
+    "join",
     "store_gated"
 );
 
@@ -93,10 +103,12 @@ pub const NORM_SWIGLU_AFFINE: Kernel = kernel!(
     "tenon_norm_swiglu_affine",
     "RMS norm and a gated product of one row, affine codes",
     norm_swiglu_affine,
-    ["x", "norm", "numbers", "codes", "scales", "biases"],
+    ["x", "norm", "codes", "scales", "biases"],
     "affine",
     "norm",
+    "split",
     "affine_dot",
+    "join",
     "store_gated"
 );
 
@@ -129,9 +141,19 @@ pub struct Shape {
 /// SIMD groups of a thread group.
 const UNITS: usize = 8;
 /// Bytes of threadgroup memory that every GPU has, without the few of the norm.
-const MOST_ROW_BYTES: usize = 32 * 1024 - 256;
-/// Thread groups that keep a large GPU busy.
-const ENOUGH_GROUPS: usize = 256;
+const MOST_ROW_BYTES: usize = 32 * 1024 - 512;
+/// SIMD groups that keep a large GPU busy, and so many that more do not help.
+const ENOUGH: usize = 2048;
+const PLENTY: usize = 4096;
+
+/// Who does what in one call.
+#[derive(Clone, Copy, Debug)]
+struct Split {
+    /// Neighbouring columns of one team of SIMD groups.
+    step: usize,
+    /// SIMD groups of a team: they share the row.
+    parts: usize,
+}
 
 impl Shape {
     /// Why the kernel does not support these sizes; `None` when it does.
@@ -174,32 +196,54 @@ impl Shape {
         }
     }
 
-    /// How it is launched.
-    pub fn launch(&self) -> Launch {
-        // More columns a SIMD group read the row less often, as long as there are thread groups enough.
-        let is_enough =
-            |n: &usize| self.columns.is_multiple_of(n * UNITS) && self.columns / (n * UNITS) >= ENOUGH_GROUPS;
-        self.launch_with([4, 2].into_iter().find(is_enough).unwrap_or(1))
+    /// How it is launched. `eps` is the norm's; linear-add has none.
+    pub fn launch(&self, eps: f32) -> Launch {
+        self.launch_split(eps, self.split())
     }
 
-    /// The same with a number of columns for each SIMD group, which a gated product does not choose.
-    fn launch_with(&self, taken: usize) -> Launch {
-        let (columns, stride, step) =
-            if self.form == Form::NormSwiglu { (2, self.columns, 1) } else { (taken, 1, taken) };
+    /// Elements that a lane takes at once: four, or codes of 16 bytes that share a scale.
+    fn chunk(&self) -> usize {
+        self.affine.map_or(4, |[bits, group]| (128 / bits).min(group))
+    }
+
+    /// More columns a team read the row less often; more SIMD groups a team leave each fewer turns, and memory more
+    /// to do at once. Both as far as there are SIMD groups enough.
+    fn split(&self) -> Split {
+        const TURNS: usize = 3;
+        let most = if self.form == Form::NormSwiglu { 2 } else { 4 };
+        let is_enough =
+            |n: &usize| *n <= most && self.columns.is_multiple_of(n * UNITS) && self.columns / n >= ENOUGH;
+        let step = [4, 2].into_iter().find(is_enough).unwrap_or(1);
+        let mut parts = 1;
+        while parts < UNITS
+            && self.width > TURNS * parts * 32 * self.chunk()
+            && self.columns / step * parts < PLENTY
+        {
+            parts *= 2;
+        }
+        Split { step, parts }
+    }
+
+    fn launch_split(&self, eps: f32, Split { step, parts }: Split) -> Launch {
+        let is_gated = self.form == Form::NormSwiglu;
         let int = |n: usize| Template::Int(n as i32);
         let mut templates = vec![
             ("T", Template::Type(self.dtype)),
             ("K", int(self.width)),
             ("UNITS", int(UNITS)),
-            ("COLS", int(columns)),
-            ("STRIDE", int(stride)),
+            ("PARTS", int(parts)),
+            ("COLS", int(if is_gated { 2 * step } else { step })),
             ("STEP", int(step)),
+            ("STRIDE", int(self.columns)),
         ];
+        if self.form != Form::LinearAdd {
+            templates.push(("EPS", Template::float(eps)));
+        }
         if let Some([bits, group]) = self.affine {
             templates.extend([("BITS", int(bits)), ("GROUP", int(group))]);
         }
         Launch {
-            grid: [32, self.columns / step, 1],
+            grid: [32, self.columns / step * parts, 1],
             group: [32, UNITS, 1],
             templates,
             outputs: vec![(vec![1, self.columns], self.dtype)],
@@ -261,25 +305,31 @@ fn cases(form: Form, affine: Option<[usize; 2]>) -> Vec<Case> {
         ("bfloat16", base),
         ("half", Shape { dtype: Dtype::F16, ..base }),
         ("float32", Shape { dtype: Dtype::F32, ..base }),
-        ("words that are no whole SIMD group", Shape { width: 576, columns: 8, ..base }),
+        ("chunks that are no whole SIMD group", Shape { width: 576, columns: 8, ..base }),
+        ("several turns, shared by SIMD groups", Shape { width: 4160, columns: 8, ..base }),
     ];
     if affine.is_some() {
         shapes.push(("8 bits", Shape { affine: Some([8, 32]), ..base }));
         shapes.push(("2 bits", Shape { affine: Some([2, 128]), ..base }));
+        shapes.push(("a scale for two words", Shape { affine: Some([2, 32]), width: 96, ..base }));
     }
     let mut cases: Vec<Case> = shapes.into_iter().map(|(name, shape)| case(name, shape)).collect();
-    if form != Form::NormSwiglu {
-        let wide = Shape { columns: 32, ..base };
-        cases.push(Case { launches: vec![wide.launch_with(2)], ..case("two columns a SIMD group", wide) });
-    }
+    let wide = Shape { columns: 32, ..base };
+    let split = Split { step: 2, parts: 2 };
+    cases.push(Case {
+        launches: vec![wide.launch_split(EPS, split)],
+        ..case("two columns for two SIMD groups", wide)
+    });
     if affine.is_some() {
         cases.iter_mut().for_each(|case| case.name = format!("affine, {}", case.name));
     }
     cases
 }
 
+/// Of the cases' norms.
+const EPS: f32 = 1e-5;
+
 fn case(name: &str, shape: Shape) -> Case {
-    const EPS: f32 = 1e-5;
     let mut random = Random(64);
     let Shape { form, width, columns, affine, dtype } = shape;
     let rows = if form == Form::NormSwiglu { 2 * columns } else { columns };
@@ -304,13 +354,13 @@ fn case(name: &str, shape: Shape) -> Case {
     if form == Form::LinearAdd {
         inputs.push(("residual", residual));
     } else {
-        inputs.extend([("norm", norm), ("numbers", Data::floats(&[1], Dtype::F32, &[EPS]))]);
+        inputs.push(("norm", norm));
     }
     inputs.extend(matrix);
     Case {
         name: name.to_owned(),
         inputs,
-        launches: vec![shape.launch()],
+        launches: vec![shape.launch(EPS)],
         expected: vec![expected],
         tolerance: tolerance(&shape),
     }

@@ -135,8 +135,8 @@ fn shared_arrays(body: &str) -> String {
     let line = |line: &str| {
         let trimmed = line.trim_start();
         let Some(declared) = trimmed.strip_prefix("threadgroup ") else { return line.to_owned() };
-        let (ty, rest) = declared.split_once(' ').expect("a type and a name");
-        let (name, sizes) = rest.trim_end_matches(';').split_once('[').expect("an array");
+        let (typed, sizes) = declared.trim_end_matches(';').split_once('[').expect("an array");
+        let (ty, name) = typed.rsplit_once(' ').expect("a type and a name");
         let sizes = sizes.trim_end_matches(']').replace("][", ", ");
         format!("static emulator::Shared<{ty}, {sizes}> {name};")
     };

@@ -160,6 +160,19 @@ fn what_ran_ahead_changes_nothing() {
     }
 }
 
+/// A prompt whose first part asks for no logits, as the engine feeds long ones, gives the same as one that asks for all.
+#[test]
+fn a_part_of_a_prompt_may_want_no_logits() {
+    let model = model();
+    let mut executable = compile(&model, &graph(&model, Mask::Causal, None), &options());
+    let whole = run(&mut *executable, &TOKENS, TOKENS.len());
+    let sequence = executable.new_sequence().unwrap();
+    let (before, last) = TOKENS.split_at(TOKENS.len() - 3);
+    let runs = [TokenRun { sequence, tokens: before, logits: LogitsFor::None }];
+    assert_eq!(executable.step(&runs).unwrap().n_rows(), 0);
+    near(&feed(&mut *executable, sequence, last), &whole[before.len()..]);
+}
+
 /// All logits of a run.
 fn feed(executable: &mut dyn Executable, sequence: SequenceId, tokens: &[u32]) -> Vec<Vec<f32>> {
     let logits = executable.step(&[TokenRun { sequence, tokens, logits: LogitsFor::All }]).unwrap();
