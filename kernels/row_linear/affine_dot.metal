@@ -14,15 +14,18 @@ for (int i = 0; i < (CHUNKS + 32 * PARTS - 1) / (32 * PARTS); ++i) {
     bias[j] = float(biases[group]);
     dots[j] = 0.0f;
   }
+  // A code is taken where it lies in its word; what it is too large by is taken off the row's element, which is exact.
   float sum = 0.0f;
   for (int q = 0; q < QUADS; ++q) {
     const vec<T, 4> staged = row[q * CHUNKS + chunk];
     for (int e = 0; e < 4; ++e) {
-      const int code = 4 * q + e;
+      const int word = (4 * q + e) / CODES;
+      const int place = (4 * q + e) % CODES * BITS;
       const float value = float(staged[e]);
+      const float lowered = value * as_type<float>((127 - place) << 23);
       sum += value;
       for (int j = 0; j < COLS; ++j) {
-        dots[j] += value * float((words[j][code / CODES] >> (code % CODES * BITS)) & MASK);
+        dots[j] += lowered * float(words[j][word] & (MASK << place));
       }
     }
   }

@@ -50,6 +50,27 @@ fn planted_faults_are_caught() {
         ),
         ("two threads in one place", format!("{start}tile[i / 2] = x[i];\nout[i] = 0.0f;"), "fault[race]"),
         ("an output written twice", format!("{start}out[i / 2] = x[i];"), "fault[race]"),
+        (
+            "an input's end passed by a vector",
+            format!(
+                "{start}const vec<float, 4> v = *(const device vec<float, 4>*)(x + 4 * i);\nout[i] = v[0];"
+            ),
+            "fault[out-of-bounds]",
+        ),
+        (
+            "a vector at no whole place",
+            format!(
+                "{start}const vec<float, 4> v = *(const device vec<float, 4>*)(x + (i % 8));\nout[i] = v[0];"
+            ),
+            "fault[alignment]",
+        ),
+        (
+            "an element beyond a vector",
+            format!(
+                "{start}const vec<float, 4> v = *(const device vec<float, 4>*)(x + (i & 60));\nout[i] = v[i % 8];"
+            ),
+            "fault[out-of-bounds]",
+        ),
         ("an input's end passed", format!("{start}out[i] = x[i + 1];"), "fault[out-of-bounds]"),
         (
             "threadgroup memory's end passed",
