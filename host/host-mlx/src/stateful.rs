@@ -293,9 +293,20 @@ impl Part<'_> {
             }
         };
         let is_plain = attention.softcap.is_none() && attention.sinks.is_none() && selected.is_none();
+        let by_kernel = is_plain
+            && settings.kernels.has(decode_attention::KERNEL.name)
+            && self.n_rows() == 1
+            && self.sees_all(attention.mask, fetched.place);
+        // MLX's CUDA build has no products of many rows with codes of keys and values.
+        let has_products = settings.backend != Backend::Cuda;
         let (k, v) = match settings.kv.read(&fetched.arrays)? {
-            Kept::Codes(k, v) if is_plain => {
-                let out = self.over_codes(slot, attention, &q, [k, v], fetched.place, settings)?;
+            Kept::Codes(..) if by_kernel => {
+                let q = ops::scale(&q, attention.scale)?;
+                let out = self.decode_attention(slot, &q, fetched.place, settings)?;
+                return self.out(out, settings);
+            }
+            Kept::Codes(k, v) if is_plain && has_products => {
+                let out = self.over_codes(attention, &q, [k, v], fetched.place)?;
                 return self.out(out, settings);
             }
             Kept::Codes(k, v) => (ops::dequantise(&k, settings.dtype)?, ops::dequantise(&v, settings.dtype)?),
@@ -318,23 +329,16 @@ impl Part<'_> {
         self.out(out, settings)
     }
 
-    /// Attention over codes, which are read as they are: by our kernel where the profile names it and one sequence
-    /// has one token, else by two of MLX's products.
+    /// Attention over codes, which two of MLX's products read as they are.
     fn over_codes(
         &mut self,
-        slot: SlotId,
         attention: &Attention<'_>,
         q: &Array,
         [k, v]: [Packed; 2],
         place: Place,
-        settings: &Settings<'_>,
     ) -> Made {
         let [n_rows, n_heads, len, width] = *q.shape() else { unreachable!("heads of tokens") };
         let q = ops::scale(q, attention.scale)?;
-        let sees_all = self.sees_all(attention.mask, place);
-        if settings.kernels.has(decode_attention::KERNEL.name) && n_rows == 1 && sees_all {
-            return self.decode_attention(slot, &q, place, settings);
-        }
         let n_kv = v.codes.shape()[1];
         let q = ops::reshape(&q, &[n_rows, n_kv, n_heads / n_kv, len, width])?;
         let apart = |packed: Packed| -> Result<Packed, Fault> {
@@ -347,7 +351,7 @@ impl Part<'_> {
         };
         let (k, v) = (apart(k)?, apart(v)?);
         let mut scores = ops::quantised_product(&q, &k, true)?;
-        if !sees_all {
+        if !self.sees_all(attention.mask, place) {
             let allowed = column(&self.allowed(attention.mask, place)?, 2)?;
             scores = ops::choose(&allowed, &scores, &ops::scalar(lowest(scores.dtype()), scores.dtype())?)?;
         }
