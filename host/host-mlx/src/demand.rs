@@ -74,9 +74,8 @@ pub(crate) fn check(
             return Err(refusal(name, "the device has no such kernel here"));
         }
     }
-    let has_delta = graph.nodes().iter().any(|node| matches!(node.op, Op::GatedDelta { .. }));
-    if choice.has(gated_delta::KERNEL.name) && !has_delta {
-        return Err(refusal(gated_delta::KERNEL.name, "the graph has no gated delta rule"));
+    if choice.has(gated_delta::KERNEL.name) {
+        check_gated_delta(graph, activation_dtype(graph, catalogue, options.numeric))?;
     }
     if choice.has(decode_attention::KERNEL.name) {
         check_decode_attention(graph, Kv::of(options.kv), activation_dtype(graph, catalogue, options.numeric))?;
@@ -116,6 +115,33 @@ fn refusal(kernel: &str, why: &str) -> DeviceError {
         what: format!("kernel `{kernel}` for this model: {why}"),
         has: "MLX's own operations, where the profile does not name the kernel".to_owned(),
     }
+}
+
+/// Refuses a model without a gated delta rule, or whose rule the kernel does not fit.
+fn check_gated_delta(graph: &Graph, dtype: Dtype) -> Result<(), DeviceError> {
+    let name = gated_delta::KERNEL.name;
+    let mut n_served = 0;
+    for node in graph.nodes() {
+        let (Op::GatedDelta { .. }, [_, k, v, ..]) = (&node.op, &node.inputs[..]) else { continue };
+        let sizes = |value: &Value| graph.nodes()[value.0 as usize].shape.item().to_vec();
+        let (k, v) = (sizes(k), sizes(v));
+        let ([key_heads, dim_k], [heads, dim_v]) = (&k[..], &v[..]) else { continue };
+        if let Some(why) = delta_shape([*key_heads, *heads], [*dim_k, *dim_v], [1, 1], dtype).refusal() {
+            return Err(refusal(name, why));
+        }
+        n_served += 1;
+    }
+    if n_served == 0 { Err(refusal(name, "the graph has no gated delta rule")) } else { Ok(()) }
+}
+
+/// The sizes of a gated delta rule: heads of keys and of values, their widths; rows and steps.
+pub(crate) fn delta_shape(
+    [key_heads, heads]: [usize; 2],
+    [dim_k, dim_v]: [usize; 2],
+    [rows, steps]: [usize; 2],
+    dtype: Dtype,
+) -> gated_delta::Shape {
+    gated_delta::Shape { rows, steps, key_heads, heads, dim_k, dim_v, dtype: kernel_dtype(dtype) }
 }
 
 /// Refuses a model whose attention the kernel over codes does not fit. It serves steps of one sequence with one token;

@@ -14,7 +14,7 @@ use mlx_sys as sys;
 use crate::Backend;
 use crate::eval::{run_body, softcap};
 use crate::fault::Fault;
-use crate::demand::{Choice, decode_shape};
+use crate::demand::{Choice, decode_shape, delta_shape};
 use crate::kernel;
 use crate::kv::{Kept, Kv};
 use crate::ops::{self, AttentionMask, Made, Packed, RopeOffset};
@@ -481,10 +481,12 @@ impl Part<'_> {
         ops::cast(&x, Dtype::Float32)
     }
 
-    /// In one launch where a GPU runs our kernel for these sizes; else step by step.
+    /// In one launch where the profile names our kernel; else step by step.
     fn gated_delta(&mut self, slot: SlotId, inputs: &[Array], settings: &Settings<'_>) -> Made {
         let [q, k, v, g, beta] = inputs else { unreachable!("five inputs") };
-        if let Some(shape) = self.delta_shape(k, v, settings) {
+        if settings.kernels.has(gated_delta::KERNEL.name) {
+            let size = |axis: usize| [k, v].map(|x| x.shape()[axis] as usize);
+            let shape = delta_shape(size(1), size(2), [self.n_rows(), self.len], settings.dtype);
             let state = self.moving(slot);
             let steps = ops::from_ints(&[self.len as i32], &[1]);
             let g = ops::cast(g, Dtype::Float32)?;
@@ -512,25 +514,6 @@ impl Part<'_> {
         }
         self.set_moving(slot, state);
         ops::concat(&outputs.iter().collect::<Vec<_>>(), 0)
-    }
-
-    fn delta_shape(&self, k: &Array, v: &Array, settings: &Settings<'_>) -> Option<gated_delta::Shape> {
-        let dtype = match settings.dtype {
-            Dtype::Float16 => kernels::Dtype::F16,
-            Dtype::Bfloat16 => kernels::Dtype::Bf16,
-            _ => kernels::Dtype::F32,
-        };
-        let size = |x: &Array, axis: usize| x.shape()[axis] as usize;
-        let shape = gated_delta::Shape {
-            rows: self.n_rows(),
-            steps: self.len,
-            key_heads: size(k, 1),
-            heads: size(v, 1),
-            dim_k: size(k, 2),
-            dim_v: size(v, 2),
-            dtype,
-        };
-        (settings.backend != Backend::Cpu && shape.refusal().is_none()).then_some(shape)
     }
 
     fn ssm_scan(&mut self, slot: SlotId, inputs: &[Array]) -> Made {

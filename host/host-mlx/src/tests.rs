@@ -4,6 +4,7 @@
 #[path = "../../host-cpu/src/tests/attention.rs"]
 mod attention;
 mod caches;
+mod demand;
 #[allow(dead_code, reason = "the native device's own tests use more of it")]
 #[path = "../../host-cpu/src/tests/models.rs"]
 mod models;
