@@ -13,6 +13,8 @@ use tests::places::{fixture, workspace};
 use tests::program::{Ended, Tenon};
 use tests::{Host, skip};
 
+mod recorded_runs;
+
 const TINY: &str = "tiny-llama-gqa-f32";
 /// A tiny model with a chat template.
 const CHATTY: &str = "tiny-mlx-q8-g64";

@@ -7,6 +7,8 @@ use host_build::BuildError;
 use host_core::{Place, Report, Reported};
 use host_plugins::PluginError;
 
+use crate::rerun::RECORD_AGAIN;
+
 /// What keeps an author's command from its work. What a test or a fuzz run finds is no error but its result.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "each field is told by its name and by the variant's message")]
@@ -38,9 +40,12 @@ pub enum AuthorError {
     /// A case that says something impossible.
     #[error("{}, case {case}: {message}", .file.display())]
     CaseValue { file: PathBuf, case: usize, message: String, expected: &'static str },
-    /// A trace that does not parse, or one of another format.
-    #[error("`{}` is no trace of this program", .path.display())]
+    /// A trace or record that does not parse, or one of another format.
+    #[error("`{}` is neither a trace nor a record of this program", .path.display())]
     Trace { path: PathBuf, message: String },
+    /// A record without the logits that the plugin reads.
+    #[error("the record does not hold what the plugin reads of the logits")]
+    RecordLacks { expected: String, found: String },
     /// The compiler, or what it was given.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -86,8 +91,12 @@ impl Reported for AuthorError {
                 Report::new("author.case-value", text).expected(*expected)
             }
             AuthorError::Trace { message, .. } => Report::new("author.trace", text)
-                .expected("a file that `tenon plugin fuzz` wrote")
+                .expected("a file that `tenon plugin fuzz` or `tenon generate --record-policy` wrote, whole")
                 .found(message),
+            AuthorError::RecordLacks { expected, found } => Report::new("author.record-lacks", text)
+                .expected(format!("needs = {expected}"))
+                .found(format!("a run with needs = {found}"))
+                .mend(RECORD_AGAIN),
             AuthorError::Build(error) => error.report(),
             AuthorError::Plugin(error) => error.report(),
         }

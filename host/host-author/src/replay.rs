@@ -1,4 +1,4 @@
-//! `plugin replay`: a trace once more, compared with what it recorded and judged anew.
+//! `plugin replay`: a trace, or a recorded run, once more, compared with what it recorded and judged anew.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,8 @@ use crate::fuzz::{judge_build, judge_plan, step_outcome};
 use crate::judge::{self, Past};
 use crate::life::{Actor, Stage};
 use crate::project::Project;
+use crate::rerun::rerun;
+use crate::run_record::{self, RunRecord};
 use crate::test::graph::{build, outcome as graph_outcome};
 use crate::test::quant::{QuantInput, outcome as quant_outcome, plan};
 use crate::tools::Tools;
@@ -26,6 +28,8 @@ pub struct Replayed {
     pub is_same_plugin: bool,
     /// Acts that were repeated.
     pub acts: usize,
+    /// Whether they are all of a run; a record stops at its bound.
+    pub is_whole: bool,
     /// The first act whose outcome is another than the recorded one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub difference: Option<Report>,
@@ -42,29 +46,48 @@ impl Replayed {
 }
 
 impl Project {
-    /// Repeats a trace.
+    /// Repeats a trace, or the record of a run.
     ///
     /// # Errors
-    /// [`AuthorError::Trace`] for a file that is no trace or one of another kind of plugin, and as [`Project::test`].
+    /// [`AuthorError::Trace`] for a file that is neither, or one of another kind of plugin, [`AuthorError::RecordLacks`]
+    /// for a record without what the plugin reads, and as [`Project::test`].
     pub fn replay(&self, tools: &Tools, path: &Path) -> Result<Replayed, AuthorError> {
-        let (trace, package) = (Trace::read(path)?, self.package()?);
+        let text = run_record::read(path)?;
+        if RunRecord::is_one(&text) {
+            return self.rerun(tools, &text, path);
+        }
+        let (trace, package) = (Trace::parse(&text, path)?, self.package()?);
         let is_same_plugin = trace.digest == package.digest().as_hex();
         let (acts, difference, finding) = match (&trace.body, self.manifest().kind) {
             (Body::SamplingPolicy(trace), Kind::SamplingPolicy) => policy(tools, &package, trace)?,
             (Body::ModelGraph(trace), Kind::ModelGraph) => graph(tools, &package, trace)?,
             (Body::QuantProfile(trace), Kind::QuantProfile) => quant(tools, &package, path, trace)?,
-            (_, kind) => {
-                let message = format!("a trace of another kind, and the plugin is a {}", kind.name());
-                return Err(AuthorError::Trace { path: path.to_owned(), message });
-            }
+            (_, kind) => return Err(other_kind(path, "a trace", kind)),
         };
-        Ok(Replayed { is_same_plugin, acts, difference, finding })
+        Ok(Replayed { is_same_plugin, acts, is_whole: true, difference, finding })
+    }
+
+    fn rerun(&self, tools: &Tools, text: &str, path: &Path) -> Result<Replayed, AuthorError> {
+        let (record, package) = (RunRecord::parse(text, path)?, self.package()?);
+        if self.manifest().kind != Kind::SamplingPolicy {
+            return Err(other_kind(path, "the record of a policy's run", self.manifest().kind));
+        }
+        let is_same_plugin = record.header.digest == package.digest().as_hex();
+        let (acts, difference, finding) = rerun(tools, &package, &record)?;
+        Ok(Replayed { is_same_plugin, acts, is_whole: record.is_whole, difference, finding })
     }
 }
 
-type Outcome = (usize, Option<Report>, Option<Report>);
+fn other_kind(path: &Path, what: &str, kind: Kind) -> AuthorError {
+    let message = format!("{what}, of another kind of plugin: this one is a {}", kind.name());
+    AuthorError::Trace { path: path.to_owned(), message }
+}
 
-fn differs(at: &str, recorded: &str, found: &str) -> Option<Report> {
+/// Acts, the first difference, the first finding.
+pub(crate) type Outcome = (usize, Option<Report>, Option<Report>);
+
+/// Tells two texts apart.
+pub(crate) fn differs(at: &str, recorded: &str, found: &str) -> Option<Report> {
     (recorded != found).then(|| {
         Report::new("author.replay-differs", format!("{at} came out otherwise"))
             .expected(recorded)

@@ -178,14 +178,13 @@ impl Trace {
         files::write(path, text + "\n")
     }
 
-    /// Reads one.
+    /// Reads one from the text of a file.
     ///
     /// # Errors
-    /// [`AuthorError::File`], [`AuthorError::Trace`].
-    pub(crate) fn read(path: &Path) -> Result<Self, AuthorError> {
+    /// [`AuthorError::Trace`].
+    pub(crate) fn parse(text: &str, path: &Path) -> Result<Self, AuthorError> {
         let wrong = |message: String| AuthorError::Trace { path: path.to_owned(), message };
-        let trace: Trace =
-            serde_json::from_str(&files::read(path)?).map_err(|error| wrong(error.to_string()))?;
+        let trace: Trace = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
         if trace.trace != FORMAT {
             return Err(wrong(format!("format {}, and this program reads {FORMAT}", trace.trace)));
         }

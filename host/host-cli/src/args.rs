@@ -295,6 +295,7 @@ Examples:
   tenon generate --model model.gguf --raw --temperature 0 --max-tokens 16 \"The capital of France is\"
   git diff | tenon generate --profile smollm2-135m --system \"Describe this change.\"
   tenon generate --model model.gguf --prompt-ids 504,3575,282 --logprobs 5 --json
+  tenon generate --model model.gguf --policy no-repeat --record-policy run.jsonl \"Once upon a time\"
 
 A prompt from standard input loses one newline at its end.
 With --json the answer is one object: prompt_ids, token_ids, text, finish_reason (stop, length, cancelled),
@@ -332,6 +333,9 @@ pub(crate) struct GenerateArgs {
     /// Also give the log-probabilities of the N most likely tokens at each position
     #[arg(long, value_name = "N", requires = "json")]
     pub(crate) logprobs: Option<usize>,
+    /// Write what the policy sees and does in each step into a new file, for `tenon plugin replay`
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record_policy: Option<PathBuf>,
     /// Print one JSON object at the end
     #[arg(long)]
     pub(crate) json: bool,

@@ -19,6 +19,8 @@ pub(crate) enum CliError {
     Value { flag: &'static str, expected: &'static str, found: String },
     #[error("`{flag}` has nothing to act on: the profile gives a sampling chain")]
     FlagBesideChain { flag: &'static str },
+    #[error("there is no policy to record")]
+    NothingToRecord,
     #[error("a folder of {what} is not there")]
     NoFolder { what: &'static str, path: PathBuf, flag: &'static str, variable: &'static str },
     #[error("`{path}` cannot be {act}", path = .path.display())]
@@ -49,6 +51,9 @@ impl Reported for CliError {
                 .expected("a profile with the flat keys under [sampling]")
                 .found(*flag)
                 .mend("leave the flag out, or change the chain in the profile"),
+            CliError::NothingToRecord => Report::new("usage.no-policy", text)
+                .expected("a policy in what is composed, beside --record-policy")
+                .mend("name one with --policy, or a profile with `policy` under [sampling]"),
             CliError::NoPrompt => Report::new("usage.no-prompt", text)
                 .expected("a prompt as the last argument, on standard input, or --prompt-ids")
                 .mend("tenon generate --model SOURCE \"What is a tenon?\""),

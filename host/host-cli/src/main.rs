@@ -17,6 +17,7 @@ mod open;
 mod pipeline_host;
 mod progress;
 mod prompt;
+mod recording;
 mod sampling;
 mod service;
 

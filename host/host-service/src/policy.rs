@@ -38,6 +38,22 @@ impl RequestPolicy {
     /// # Errors
     /// Params that the plugin refuses, a right that is not granted, a fault.
     pub fn open(&self) -> Result<Box<dyn PolicyInstance>, Failure> {
-        Ok(self.plugin.open(&self.params, Arc::clone(&self.vocabulary), &self.grants)?)
+        self.open_over(Arc::clone(&self.vocabulary))
+    }
+
+    /// The same over another view of the model's vocabulary.
+    ///
+    /// # Errors
+    /// As [`RequestPolicy::open`].
+    pub fn open_over(
+        &self,
+        vocabulary: Arc<dyn PolicyVocabulary>,
+    ) -> Result<Box<dyn PolicyInstance>, Failure> {
+        Ok(self.plugin.open(&self.params, vocabulary, &self.grants)?)
+    }
+
+    /// The model's vocabulary.
+    pub fn vocabulary(&self) -> &Arc<dyn PolicyVocabulary> {
+        &self.vocabulary
     }
 }

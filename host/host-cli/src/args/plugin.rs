@@ -44,7 +44,7 @@ pub(crate) enum PluginCommand {
     /// Measure what the plugin costs, against what it may cost
     #[command(after_help = BENCH_EXAMPLES)]
     Bench(PluginBenchArgs),
-    /// Run a trace again and compare
+    /// Run a trace or a recorded run again and compare
     #[command(after_help = REPLAY_EXAMPLES)]
     Replay(ReplayArgs),
     /// Run a shipped plugin of each kind and runtime, and tell what this machine lacks
@@ -223,13 +223,16 @@ const REPLAY_EXAMPLES: &str = "\
 Examples:
   tenon plugin replay traces/fuzz-1.json
   tenon plugin replay traces/fuzz-1.json my-sampler --json
+  tenon generate --model model.gguf --policy my-sampler --record-policy run.jsonl \"Once upon a time\"
+  tenon plugin replay run.jsonl my-sampler
 
-Every act is repeated and compared with what the trace recorded; every step is judged as `tenon plugin fuzz` does. The
-exit code is 1 when something came out otherwise or a promise is still broken.";
+Every act of a trace is repeated and compared with what was recorded; every step is judged as `tenon plugin fuzz` does.
+The record of a run is repeated without its model, up to the first step that comes out otherwise. The exit code is 1 when
+something came out otherwise or a promise is still broken.";
 
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
-    /// The trace
+    /// The trace, or the record that `tenon generate --record-policy` wrote
     #[arg(value_name = "TRACE")]
     pub(crate) trace: PathBuf,
     /// The plugin's folder [default: here]

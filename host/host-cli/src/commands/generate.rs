@@ -21,6 +21,7 @@ use crate::exit::Exit;
 use crate::interrupt::Interrupt;
 use crate::open::{load_host, open};
 use crate::prompt::{Prompt, chat_ids, conversation, raw_ids};
+use crate::recording;
 use crate::sampling::{self, RequestSampling};
 
 pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -> Result<Exit, Failure> {
@@ -28,7 +29,13 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let prompt = Prompt::of(args)?;
     let host = load_host(folders)?;
     let opened_model = open(&host, &args.model, &args.compose)?;
-    let policy = opened_model.open_policy()?;
+    let (recorder, policy) = match &args.record_policy {
+        Some(path) => {
+            let (recorder, policy) = recording::record(&opened_model, path)?;
+            (Some(recorder), Some(policy))
+        }
+        None => (None, opened_model.open_policy()?),
+    };
     let Opened { composition, tokenizer, mut engine, .. } = opened_model;
     let opened = started.elapsed();
     let n_vocab = engine.executable().n_vocab();
@@ -54,8 +61,11 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let mut printer = Printer::default();
     let mut sink = |piece: &str| if args.json { ControlFlow::Continue(()) } else { printer.say(piece) };
     let guard = interrupt.guard(&cancel);
-    let answer = answer(&mut engine, &tokenizer, request, &stop, &mut sink)?;
+    let answered = answer(&mut engine, &tokenizer, request, &stop, &mut sink);
     drop(guard);
+    // A run that failed is the one to look at.
+    recorder.map(recording::finish).transpose()?;
+    let answer = answered?;
     let reader_is_gone = printer.is_gone();
     if args.json {
         let mut object = as_object(&answer, &prompt_ids, &composition, &chosen_by, &tokenizer, opened);

@@ -22,8 +22,8 @@ pub(crate) fn run(args: &ReplayArgs) -> Result<Exit, Failure> {
 
 fn told(replayed: &Replayed) -> String {
     let style = Style::for_stdout();
-    let Replayed { is_same_plugin, acts, difference, finding } = replayed;
-    let plugin = if *is_same_plugin { "the plugin that made the trace" } else { "a changed plugin" };
+    let Replayed { is_same_plugin, acts, is_whole, difference, finding } = replayed;
+    let plugin = if *is_same_plugin { "the plugin as it was" } else { "a changed plugin" };
     let told =
         [difference, finding].into_iter().flatten().map(|report| drawn(report, style)).collect::<String>();
     let verdict = match (difference, finding) {
@@ -32,5 +32,6 @@ fn told(replayed: &Replayed) -> String {
         (Some(_), None) => "not as recorded; nothing found",
         (Some(_), Some(_)) => "not as recorded",
     };
-    format!("{told}{acts} acts with {plugin}: {verdict}\n")
+    let bound = if *is_whole { "" } else { " (the run went on beyond its record)" };
+    format!("{told}{acts} acts with {plugin}: {verdict}{bound}\n")
 }
