@@ -54,6 +54,15 @@ fn plugin(script: &str) -> (TempDir, Project) {
 }
 
 fn record(path: &Path, project: &Project, left_bytes: Option<usize>) -> Recorded {
+    record_of(path, project, left_bytes, run)
+}
+
+fn record_of(
+    path: &Path,
+    project: &Project,
+    left_bytes: Option<usize>,
+    run: impl Fn(&mut dyn PolicyInstance),
+) -> Recorded {
     let package = project.package().unwrap();
     let params = json!({ "text": "b" }).as_object().unwrap().clone();
     let policy = RecordedPolicy {
@@ -265,6 +274,36 @@ fn what_is_no_whole_record_is_refused() {
         replay(&Project::open(&quant).unwrap(), &quant.join("run.jsonl")).map(drop).unwrap_err().report();
     assert_eq!(report.code, "author.trace");
     assert!(report.found.unwrap().contains("of another kind of plugin: this one is a quant-profile"));
+}
+
+/// A constraint looks at what was generated, which a record tells through what was accepted and taken back.
+#[test]
+fn what_was_taken_back_is_not_generated_in_a_replay() {
+    let (folder, project) = plugin(
+        "function describe() return { supports_rollback = true, supports_fork = true } end
+         function open(_, vocabulary)
+             local constraint = vocabulary:regex('a(b|c)(d|e)')
+             local policy = { step = function(_, step) step:constrain(constraint) end, rollback = function() end }
+             function policy.fork() return policy end
+             return policy
+         end",
+    );
+    let path = folder.path().join("run.jsonl");
+    record_of(&path, &project, None, |instance| {
+        let row = Row::of_formula(1, 0, 32);
+        let mut step = |instance: &mut dyn PolicyInstance, accepted: &[u32], generated: &[u32]| {
+            let row = RowView::new(&row, 0);
+            let input = PolicyInput { row: Some(&row), accepted, generated, seed: 0 };
+            instance.step(&input).unwrap().allowed.unwrap().iter().collect::<Vec<_>>()
+        };
+        assert_eq!(step(instance, &[24], &[]), [1]);
+        assert_eq!(step(instance, &[1], &[1]), [2, 3]);
+        assert_eq!(step(instance, &[2], &[1, 2]), [4, 5]);
+        instance.rollback(1).unwrap();
+        assert_eq!(step(instance, &[3], &[1, 3]), [4, 5]);
+    });
+    let replayed = replay(&project, &path).unwrap();
+    assert!(replayed.is_quiet() && replayed.acts == 5, "{replayed:?}");
 }
 
 /// Positions beyond what was told are no reason to panic.
