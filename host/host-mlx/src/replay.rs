@@ -117,7 +117,7 @@ fn on_device(backend: Backend, numbers: &Array) -> Made {
         return Ok(numbers.clone());
     }
     let n = numbers.shape()[0];
-    let times = (BYTES / numbers.nbytes()) as i32;
+    let times = (BYTES / numbers.nbytes()).max(1) as i32;
     let copies = ops::contiguous(&ops::broadcast(numbers, &[times, n])?)?;
     ops::reshape(&copies, &[times * n])
 }
