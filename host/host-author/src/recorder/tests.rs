@@ -291,7 +291,7 @@ fn what_was_taken_back_is_not_generated_in_a_replay() {
     let path = folder.path().join("run.jsonl");
     record_of(&path, &project, None, |instance| {
         let row = Row::of_formula(1, 0, 32);
-        let mut step = |instance: &mut dyn PolicyInstance, accepted: &[u32], generated: &[u32]| {
+        let step = |instance: &mut dyn PolicyInstance, accepted: &[u32], generated: &[u32]| {
             let row = RowView::new(&row, 0);
             let input = PolicyInput { row: Some(&row), accepted, generated, seed: 0 };
             instance.step(&input).unwrap().allowed.unwrap().iter().collect::<Vec<_>>()
