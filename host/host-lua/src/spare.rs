@@ -8,7 +8,7 @@ use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// What one script keeps ready at most.
+/// What one script keeps ready at most. It begins with one, and keeps twice as many each time a request finds none.
 pub(crate) const SPARES: usize = 16;
 /// And what all of that may hold: scripts with large tables have fewer.
 pub(crate) const SPARE_BYTES: usize = 16 << 20;
@@ -77,6 +77,8 @@ struct Shared<T> {
 
 struct Shelf<T> {
     spares: Vec<T>,
+    /// As many as requests were seen to need.
+    wanted: usize,
     /// A job is on its way.
     is_filling: bool,
 }
@@ -84,20 +86,25 @@ struct Shelf<T> {
 impl<T: Spare> Stock<T> {
     /// Nothing is made before [`Stock::fill`].
     pub(crate) fn new(make: impl Fn() -> Option<T> + Send + Sync + 'static) -> Self {
-        let shelf = Mutex::new(Shelf { spares: Vec::new(), is_filling: false });
+        let shelf = Mutex::new(Shelf { spares: Vec::new(), wanted: 1, is_filling: false });
         Stock(Arc::new(Shared { make: Box::new(make), shelf }))
     }
 
     /// One that was made ahead, if there is one.
     pub(crate) fn take(&self) -> Option<T> {
-        self.0.shelf().spares.pop()
+        let mut shelf = self.0.shelf();
+        let spare = shelf.spares.pop();
+        if spare.is_none() {
+            shelf.wanted = (2 * shelf.wanted).min(SPARES);
+        }
+        spare
     }
 
     /// Has more made, up to the bounds, where half are gone: waking the thread costs a request more than what it
     /// takes.
     pub(crate) fn fill(&self) {
         let mut shelf = self.0.shelf();
-        let is_low = shelf.spares.len() <= SPARES / 2;
+        let is_low = shelf.spares.len() <= shelf.wanted / 2;
         if is_low && !shelf.is_filling && shelf.has_room() {
             shelf.is_filling = true;
             drop(shelf);
@@ -123,7 +130,7 @@ impl<T: Spare> Shelf<T> {
     fn has_room(&self) -> bool {
         let bytes: usize = self.spares.iter().map(Spare::bytes).sum();
         let next = self.spares.last().map_or(0, Spare::bytes);
-        self.spares.len() < SPARES && bytes + next <= SPARE_BYTES
+        self.spares.len() < self.wanted && bytes + next <= SPARE_BYTES
     }
 }
 
@@ -192,6 +199,11 @@ mod tests {
         (Stock::new(make), alive)
     }
 
+    /// Requests that find nothing, until nothing more is wanted for them.
+    fn miss(stock: &Stock<Counted>) {
+        (0..SPARES.ilog2()).for_each(|_| assert!(stock.take().is_none(), "made unasked"));
+    }
+
     fn wait_until(holds: impl Fn() -> bool) {
         let begun = Instant::now();
         while !holds() {
@@ -211,7 +223,7 @@ mod tests {
             (1, 0, 0),
         ] {
             let (stock, alive) = stock(bytes, most);
-            assert!(stock.take().is_none(), "made unasked");
+            miss(&stock);
             stock.fill();
             wait_until(|| !stock.is_filling());
             assert_eq!(stock.n_ready(), expected, "{bytes} bytes, at most {most}");
@@ -222,6 +234,7 @@ mod tests {
     #[test]
     fn what_is_taken_is_made_again_and_what_is_left_goes_with_the_stock() {
         let (stock, alive) = stock(1, usize::MAX);
+        miss(&stock);
         stock.fill();
         wait_until(|| !stock.is_filling());
         let mut taken = Vec::new();
@@ -234,6 +247,17 @@ mod tests {
         assert_eq!((stock.n_ready(), alive.load(Ordering::SeqCst)), (SPARES, SPARES + taken.len()));
         drop(stock);
         wait_until(|| alive.load(Ordering::SeqCst) == taken.len());
+    }
+
+    #[test]
+    fn a_script_that_few_requests_open_keeps_few() {
+        let (stock, alive) = stock(1, usize::MAX);
+        for expected in [2, 4, 8, 16, 16] {
+            while stock.take().is_some() {}
+            stock.fill();
+            wait_until(|| !stock.is_filling());
+            assert_eq!((stock.n_ready(), alive.load(Ordering::SeqCst)), (expected, expected));
+        }
     }
 
     #[test]
