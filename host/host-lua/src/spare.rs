@@ -9,9 +9,9 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 /// What one script keeps ready at most. It begins with one, and keeps twice as many each time a request finds none.
-pub(crate) const SPARES: usize = 16;
+pub(crate) const SPARES: usize = 4;
 /// And what all of that may hold: scripts with large tables have fewer.
-pub(crate) const SPARE_BYTES: usize = 16 << 20;
+pub(crate) const SPARE_BYTES: usize = 4 << 20;
 
 /// Things to do that may wait; who finds more than that does it himself.
 const JOBS: usize = 256;
@@ -252,7 +252,7 @@ mod tests {
     #[test]
     fn a_script_that_few_requests_open_keeps_few() {
         let (stock, alive) = stock(1, usize::MAX);
-        for expected in [2, 4, 8, 16, 16] {
+        for expected in [2, 4, 4] {
             while stock.take().is_some() {}
             stock.fill();
             wait_until(|| !stock.is_filling());
