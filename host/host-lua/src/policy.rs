@@ -26,7 +26,7 @@ use crate::step::{SharedStep, Step, Vocabulary, lock, log as log_line};
 /// The script defines `open(params, vocabulary)`, which gives an object with `step(self, step)` and, where
 /// `describe()` offers them, `rollback(self, n)` and `fork(self)`.
 ///
-/// Some guests are made ahead of their requests, by a thread of their own: at most 16, of 16 MiB in all. The first
+/// Some guests are made ahead of their requests, by a thread of their own: at most 4, of 4 MiB in all. The first
 /// request has the first ones made.
 pub struct LuaPolicy {
     script: Arc<Script>,

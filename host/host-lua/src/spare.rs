@@ -219,7 +219,7 @@ mod tests {
             (SPARE_BYTES / 4, usize::MAX, 4),
             (SPARE_BYTES / 4 + 1, usize::MAX, 3),
             (SPARE_BYTES + 1, usize::MAX, 1),
-            (1, 5, 5),
+            (1, 3, 3),
             (1, 0, 0),
         ] {
             let (stock, alive) = stock(bytes, most);
