@@ -148,9 +148,6 @@ impl Device for MlxDevice {
         let dtype = activation_dtype(graph, checkpoint.catalogue(), options.numeric);
         let mut tables = Tables::new(self.backend, weights::load(graph, checkpoint, dtype, progress)?);
         let program = Program::new(graph, &mut tables, dtype)?;
-        // What loading used is given back: it is as large as the weights, and memory of the host and the GPU both, which
-        // no step should be given.
-        mlx_rs::memory::clear_cache().map_err(|_| fault::last())?;
         let kv = Kv::of(options.kv);
         let facts = Facts {
             n_vocab: graph.n_vocab(),
