@@ -116,7 +116,7 @@ pub(crate) fn measure(report: &mut Report) {
     {
         let policy = lua(lua_script_of("sampling-policy", source));
         let times = step_times(&mut [open(&*policy, "{}")], N_VOCAB, 100_000);
-        report.add(Figure::new(title, "lua", &times, &[]));
+        report.add(Figure::new(title, "lua", &times, &[("p50", 1.0), ("p99", 20.0)]));
     }
     for (name, policy) in runs.both() {
         let mut instances: Vec<_> = (0..32).map(|_| open(policy, "{}")).collect();
