@@ -13,7 +13,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::tests_run;
-use crate::workspace::{self, Failure, Outcome, Workspace, say};
+use crate::workspace::{self, Outcome, Workspace, say};
 
 use native::Native;
 pub(crate) use native::apple_check;
@@ -108,5 +108,5 @@ fn write_bindings(source: &std::path::Path, out: &std::path::Path) -> Outcome {
 
 #[cfg(not(feature = "mlx-bindings"))]
 fn write_bindings(_source: &std::path::Path, _out: &std::path::Path) -> Outcome {
-    Err(Failure::new("this build of xtask cannot write bindings").mend("run `cargo xtask mlx`"))
+    Err(workspace::Failure::new("this build of xtask cannot write bindings").mend("run `cargo xtask mlx`"))
 }
