@@ -4,6 +4,7 @@
 //! refused a call stays as it was before it.
 
 use std::collections::{BTreeSet, HashSet};
+use std::mem::take;
 
 use crate::body::Body;
 use crate::canonical;
@@ -263,7 +264,7 @@ impl GraphBuilder {
     /// # Errors
     /// An output that is not float `[B,T,V]`, an open scan, a slot declared but never used, or checkpoint
     /// tensors that are neither used nor ignored.
-    pub fn finish(self, output: Value) -> Result<Graph, BuildError> {
+    pub fn finish(mut self, output: Value) -> Result<Graph, BuildError> {
         if self.scan.is_some() {
             let kind = BuildErrorKind::Order { expected: "end_scan first", found: "output" };
             return Err(self.refuse("output", kind));
@@ -281,10 +282,10 @@ impl GraphBuilder {
             let (expected, found) = ("an operation that uses it".to_owned(), "declared only".to_owned());
             return Err(self.refuse("output", BuildErrorKind::Slot { slot, expected, found }));
         }
-        let ignored = self.ignored.iter().cloned().collect();
-        let graph = canonical::canonicalise(self.nodes.clone(), self.slots.clone(), output, ignored);
-        let used: HashSet<_> =
-            graph.tensors().into_iter().chain(graph.ignored.iter().map(String::as_str)).collect();
+        let (nodes, slots, ignored) = (take(&mut self.nodes), take(&mut self.slots), take(&mut self.ignored));
+        let graph = canonical::canonicalise(nodes, slots, output, ignored.into_iter().collect());
+        let tensors = graph.nodes.iter().flat_map(|node| node.op.tensors());
+        let used: HashSet<_> = tensors.chain(graph.ignored.iter().map(String::as_str)).collect();
         let names: Vec<_> =
             self.catalogue.keys().filter(|name| !used.contains(name.as_str())).cloned().collect();
         if !names.is_empty() {

@@ -56,20 +56,21 @@ impl Shape {
 
     /// The fixed dimensions behind the symbolic ones.
     pub fn item(&self) -> Vec<usize> {
-        self.0
-            .iter()
-            .filter_map(|dim| match dim {
-                Dim::Fixed(n) => Some(*n),
-                Dim::B | Dim::T => None,
-            })
-            .collect()
+        self.fixed_dims().collect()
+    }
+
+    fn fixed_dims(&self) -> impl Iterator<Item = usize> {
+        self.0.iter().filter_map(|dim| match dim {
+            Dim::Fixed(n) => Some(*n),
+            Dim::B | Dim::T => None,
+        })
     }
 
     /// Elements of one token (or of the whole value when it has no symbolic dimension).
     ///
     /// Stays at `usize::MAX` instead of overflowing; the builder accepts no such value.
     pub fn item_len(&self) -> usize {
-        self.item().iter().fold(1, |product: usize, n| product.saturating_mul(*n))
+        self.fixed_dims().fold(1, usize::saturating_mul)
     }
 
     /// The last dimension, if it is fixed.

@@ -155,22 +155,26 @@ impl<'a> Args<'a> {
     /// The table of options that ends the call, and the end of the arguments.
     pub(crate) fn options(mut self, known: &'static [&'static str]) -> Result<Options<'a>> {
         let found = self.next();
-        let table = match found {
-            mlua::Value::Nil => self.lua.create_table()?,
-            mlua::Value::Table(table) => table,
-            other => return Err(self.refuse("options", "a table", &other)),
-        };
-        for pair in table.pairs::<mlua::Value, mlua::Value>() {
-            let (key, _) = pair?;
-            if as_text(&key).is_none_or(|key| !known.contains(&key.as_str())) {
-                let (found, known) = (shown(&key), known.join(", "));
-                let message = format!("{}: there is no option {found}; known: {known}", self.function);
-                return Err(Raised::Argument(message, calling_place(self.lua)).into_lua());
-            }
+        let mut given = Vec::new();
+        match &found {
+            mlua::Value::Nil => {}
+            mlua::Value::Table(table) => table.for_each(|key: mlua::Value, value: mlua::Value| {
+                let text = key.as_string().map(mlua::LuaString::as_bytes);
+                let name = text.and_then(|text| known.iter().find(|name| name.as_bytes() == &*text));
+                given.push((*name.ok_or_else(|| self.no_option(&key, known))?, value));
+                Ok(())
+            })?,
+            other => return Err(self.refuse("options", "a table", other)),
         }
-        let options = Options { lua: self.lua, function: self.function, table };
+        let options = Options { lua: self.lua, function: self.function, given };
         self.end()?;
         Ok(options)
+    }
+
+    fn no_option(&self, found: &mlua::Value, known: &[&str]) -> mlua::Error {
+        let (found, known) = (shown(found), known.join(", "));
+        let message = format!("{}: there is no option {found}; known: {known}", self.function);
+        Raised::Argument(message, calling_place(self.lua)).into_lua()
     }
 
     /// No more arguments.
@@ -184,11 +188,11 @@ impl<'a> Args<'a> {
     }
 }
 
-/// A table of named options.
+/// Named options.
 pub(crate) struct Options<'a> {
     lua: &'a Lua,
     function: &'static str,
-    table: Table,
+    given: Vec<(&'static str, mlua::Value)>,
 }
 
 impl Options<'_> {
@@ -199,13 +203,10 @@ impl Options<'_> {
         expected: &str,
         read: impl Fn(&mlua::Value) -> Option<T>,
     ) -> Result<Option<T>> {
-        let found: mlua::Value = self.table.get(name)?;
-        if found.is_nil() {
-            return Ok(None);
-        }
-        match read(&found) {
+        let Some(found) = self.any(name) else { return Ok(None) };
+        match read(found) {
             Some(value) => Ok(Some(value)),
-            None => Err(self.refuse(name, expected, &found)),
+            None => Err(self.refuse(name, expected, found)),
         }
     }
 
@@ -285,9 +286,9 @@ impl Options<'_> {
         self.required(name, "a slot", self.optional(name, "a slot", as_slot)?)
     }
 
-    /// Whatever stands there.
-    pub(crate) fn any(&self, name: &'static str) -> Result<mlua::Value> {
-        self.table.get(name)
+    /// Whatever is given.
+    pub(crate) fn any(&self, name: &str) -> Option<&mlua::Value> {
+        self.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value)
     }
 
     /// An option that does not fit.

@@ -293,9 +293,8 @@ fn rope_spec(options: &Options<'_>) -> Result<RopeSpec> {
         _ => &[],
     };
     for name in &ROPE_OPTIONS[4..13] {
-        let found = options.any(name)?;
-        if !found.is_nil() && !takes.contains(name) {
-            return options.misfit(name, &format!("nothing for type {rope_type}"), &found);
+        if let Some(found) = options.any(name).filter(|_| !takes.contains(name)) {
+            return options.misfit(name, &format!("nothing for type {rope_type}"), found);
         }
     }
     let frequencies = match rope_type {
@@ -491,11 +490,10 @@ fn add_stateful<M: UserDataMethods<Builder>>(methods: &mut M) {
 
 /// `"causal"` (also when absent), `"bidirectional_prefix"`, `{ window = n }` or `{ chunked = n }`.
 fn mask(options: &Options<'_>) -> Result<Mask> {
-    let found = options.any("mask")?;
+    let Some(found) = options.any("mask") else { return Ok(Mask::Causal) };
     let expected = "`causal`, `bidirectional_prefix`, { window = n } or { chunked = n }";
-    match &found {
-        mlua::Value::Nil => return Ok(Mask::Causal),
-        mlua::Value::String(_) => match as_text(&found).as_deref() {
+    match found {
+        mlua::Value::String(_) => match as_text(found).as_deref() {
             Some("causal") => return Ok(Mask::Causal),
             Some("bidirectional_prefix") => return Ok(Mask::BidirectionalPrefix),
             _ => {}
@@ -514,5 +512,5 @@ fn mask(options: &Options<'_>) -> Result<Mask> {
         }
         _ => {}
     }
-    options.misfit("mask", expected, &found)
+    options.misfit("mask", expected, found)
 }

@@ -58,19 +58,26 @@ impl Component {
     }
 }
 
-/// Checks that a component is well formed, was made for a served contract, imports only that contract and
-/// has the hook. Gives that contract's version.
-///
-/// The whole binary is validated first, so that no part of it is trusted before all of it was read.
+/// Validates the whole binary, before any part of it is trusted. What lies compiled in the cache went through here when
+/// it was compiled.
+pub(crate) fn validate(bytes: &[u8], plugin: &PluginName) -> Result<(), PluginError> {
+    let validated = Validator::new().validate_all(bytes);
+    validated.map(drop).map_err(|error| invalid(plugin, error.to_string()))
+}
+
+fn invalid(plugin: &PluginName, message: String) -> PluginError {
+    PluginError::Binary { plugin: plugin.clone(), message }
+}
+
+/// Checks that a valid component was made for a served contract, imports only that contract and has the hook. Gives
+/// that contract's version.
 pub(crate) fn check(
     bytes: &[u8],
     plugin: &PluginName,
     manifest: ContractVersion,
     world: World,
 ) -> Result<ContractVersion, PluginError> {
-    let invalid = |message: String| PluginError::Binary { plugin: plugin.clone(), message };
-    Validator::new().validate_all(bytes).map_err(|error| invalid(error.to_string()))?;
-    let component = read(bytes).map_err(invalid)?;
+    let component = read(bytes).map_err(|message| invalid(plugin, message))?;
     let version = version_of(&component.sections, manifest, world.name, plugin)?;
     if let Some(import) = component.imports.iter().find(|name| !name.starts_with(PACKAGE)) {
         return Err(PluginError::ForeignImport { plugin: plugin.clone(), import: import.clone() });

@@ -1,7 +1,7 @@
 //! The engine that all components of a process share.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use host_plugins::{Budget, ContractVersion, Kind, LogSink, PluginError, PluginPackage, Runtime, Ticker};
 use wasmtime::Engine;
@@ -33,10 +33,30 @@ pub struct WasmRuntime {
 /// What components of one contract may import.
 struct Linkers {
     version: ContractVersion,
-    graphs: Linker<Guest>,
-    policies: Linker<PolicyGuest>,
-    quants: Linker<QuantGuest>,
+    graphs: Imports<Guest>,
+    policies: Imports<PolicyGuest>,
+    quants: Imports<QuantGuest>,
     policy: fn(InstancePre<PolicyGuest>) -> wasmtime::Result<Box<dyn PolicyPre>>,
+}
+
+/// What components of one world may import, listed when the first of them comes: most runs see one world of the six.
+struct Imports<T: 'static> {
+    list: fn(&Engine) -> wasmtime::Result<Linker<T>>,
+    linker: OnceLock<Linker<T>>,
+}
+
+impl<T: 'static> Imports<T> {
+    fn new(list: fn(&Engine) -> wasmtime::Result<Linker<T>>) -> Self {
+        Imports { list, linker: OnceLock::new() }
+    }
+
+    fn linker(&self, engine: &Engine) -> Result<&Linker<T>, PluginError> {
+        if let Some(linker) = self.linker.get() {
+            return Ok(linker);
+        }
+        let linker = (self.list)(engine).map_err(|error| engine_error(&error))?;
+        Ok(self.linker.get_or_init(|| linker))
+    }
 }
 
 impl std::fmt::Debug for WasmRuntime {
@@ -64,15 +84,13 @@ impl WasmRuntime {
     /// # Errors
     /// As [`WasmRuntime::new`].
     pub fn with_guests(cache: Option<&Path>, guests: u32) -> Result<Self, PluginError> {
-        let failed = |message: String| PluginError::Engine { message };
-        let engine = Engine::new(&settings(guests)).map_err(|error| failed(format!("{error:#}")))?;
-        let linkers = linkers(&engine).map_err(|error| failed(error.to_string()))?;
-        let ticker = Arc::new(epochs(&engine).map_err(|error| failed(error.to_string()))?);
+        let engine = Engine::new(&settings(guests)).map_err(|error| engine_error(&error))?;
+        let ticker = epochs(&engine).map_err(|error| PluginError::Engine { message: error.to_string() })?;
         let open = |folder: &Path| {
             Cache::open(folder).map_err(|source| PluginError::Cache { path: folder.to_owned(), source })
         };
         let cache = cache.map(open).transpose()?;
-        Ok(WasmRuntime { engine, ticker, cache, linkers: Arc::new(linkers) })
+        Ok(WasmRuntime { engine, ticker: Arc::new(ticker), cache, linkers: Arc::new(linkers()) })
     }
 
     /// Checks a package, compiles it or takes it from the cache; nothing of it runs.
@@ -86,8 +104,8 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmPlugin, PluginError> {
-        let linkers = self.linkers(package, Kind::ModelGraph, MODEL_GRAPH)?;
-        let instance = self.instance(package, &linkers.graphs)?;
+        let (component, linkers) = self.component(package, Kind::ModelGraph, MODEL_GRAPH)?;
+        let instance = pre_linked(package, &component, linkers.graphs.linker(&self.engine)?)?;
         let instance = ModelGraphPre::new(instance).map_err(|error| load_error(package, &error))?;
         Ok(WasmPlugin::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
     }
@@ -102,8 +120,8 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmPolicy, PluginError> {
-        let linkers = self.linkers(package, Kind::SamplingPolicy, SAMPLING_POLICY)?;
-        let instance = self.instance(package, &linkers.policies)?;
+        let (component, linkers) = self.component(package, Kind::SamplingPolicy, SAMPLING_POLICY)?;
+        let instance = pre_linked(package, &component, linkers.policies.linker(&self.engine)?)?;
         let instance = (linkers.policy)(instance).map_err(|error| load_error(package, &error))?;
         let (name, ticker) = (package.name().clone(), Arc::clone(&self.ticker));
         Ok(WasmPolicy::new(name, self.engine.clone(), instance, ticker, budget, log))
@@ -119,14 +137,19 @@ impl WasmRuntime {
         budget: Budget,
         log: LogSink,
     ) -> Result<WasmQuant, PluginError> {
-        let linkers = self.linkers(package, Kind::QuantProfile, QUANT_PROFILE)?;
-        let instance = self.instance(package, &linkers.quants)?;
+        let (component, linkers) = self.component(package, Kind::QuantProfile, QUANT_PROFILE)?;
+        let instance = pre_linked(package, &component, linkers.quants.linker(&self.engine)?)?;
         let instance = QuantProfilePre::new(instance).map_err(|error| load_error(package, &error))?;
         Ok(WasmQuant::new(package.name().clone(), instance, Arc::clone(&self.ticker), budget, log))
     }
 
-    /// Checks a package against its world; gives what its contract offers.
-    fn linkers(&self, package: &PluginPackage, kind: Kind, world: World) -> Result<&Linkers, PluginError> {
+    /// Checks a package against its world; gives its component and what its contract offers.
+    fn component(
+        &self,
+        package: &PluginPackage,
+        kind: Kind,
+        world: World,
+    ) -> Result<(Component, &Linkers), PluginError> {
         let (name, manifest) = (package.name(), package.manifest());
         if manifest.runtime != Runtime::Wasm {
             let (expected, found) = (Runtime::Wasm.name(), manifest.runtime.name());
@@ -134,26 +157,18 @@ impl WasmRuntime {
         }
         manifest.need_kind(kind)?;
         size::check(package)?;
+        let known = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, package.digest()));
+        if known.is_none() {
+            contract::validate(package.entry(), name)?;
+        }
         let version = contract::check(package.entry(), name, manifest.sdk, world)?;
         let linkers = self.linkers.iter().find(|linkers| linkers.version == version);
-        Ok(linkers.expect("each served contract has its linkers"))
+        let component = known.map_or_else(|| self.compile(package), Ok)?;
+        Ok((component, linkers.expect("each served contract has its linkers")))
     }
 
-    fn instance<T: 'static>(
-        &self,
-        package: &PluginPackage,
-        linker: &Linker<T>,
-    ) -> Result<InstancePre<T>, PluginError> {
-        let component = self.component(package)?;
-        linker.instantiate_pre(&component).map_err(|error| load_error(package, &error))
-    }
-
-    fn component(&self, package: &PluginPackage) -> Result<Component, PluginError> {
+    fn compile(&self, package: &PluginPackage) -> Result<Component, PluginError> {
         let load = |message: String| PluginError::Load { plugin: package.name().clone(), message };
-        let known = self.cache.as_ref().and_then(|cache| cache.load(&self.engine, package.digest()));
-        if let Some(component) = known {
-            return Ok(component);
-        }
         let code = self.engine.precompile_component(package.entry());
         let code = code.map_err(|error| load(format!("{error:#}")))?;
         if let Some(cache) = &self.cache {
@@ -163,6 +178,14 @@ impl WasmRuntime {
         }
         deserialize(&self.engine, &code).ok_or_else(|| load("the engine refused its own code".to_owned()))
     }
+}
+
+fn pre_linked<T: 'static>(
+    package: &PluginPackage,
+    component: &Component,
+    linker: &Linker<T>,
+) -> Result<InstancePre<T>, PluginError> {
+    linker.instantiate_pre(component).map_err(|error| load_error(package, &error))
 }
 
 /// The clock of the engine's epochs.
@@ -176,23 +199,27 @@ fn epochs(engine: &Engine) -> std::io::Result<Ticker> {
 }
 
 /// One for each served contract.
-fn linkers(engine: &Engine) -> wasmtime::Result<[Linkers; 2]> {
-    Ok([
+fn linkers() -> [Linkers; 2] {
+    [
         Linkers {
             version: ContractVersion::V0_1,
-            graphs: contract_0_1::graphs(engine)?,
-            policies: contract_0_1::policies(engine)?,
-            quants: contract_0_1::quants(engine)?,
+            graphs: Imports::new(contract_0_1::graphs),
+            policies: Imports::new(contract_0_1::policies),
+            quants: Imports::new(contract_0_1::quants),
             policy: policy_0_1,
         },
         Linkers {
             version: ContractVersion::V0_2,
-            graphs: contract_0_2::graphs(engine)?,
-            policies: contract_0_2::policies(engine)?,
-            quants: contract_0_2::quants(engine)?,
+            graphs: Imports::new(contract_0_2::graphs),
+            policies: Imports::new(contract_0_2::policies),
+            quants: Imports::new(contract_0_2::quants),
             policy: policy_0_2,
         },
-    ])
+    ]
+}
+
+fn engine_error(error: &wasmtime::Error) -> PluginError {
+    PluginError::Engine { message: format!("{error:#}") }
 }
 
 fn load_error(package: &PluginPackage, error: &wasmtime::Error) -> PluginError {
