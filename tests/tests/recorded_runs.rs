@@ -78,4 +78,9 @@ fn a_run_on_smollm2_is_recorded_and_replayed_in_both_runtimes() {
     let taken = run(&[&record, "--policy", "no-repeat", "--policy-params", "{\"ngram\": 1}", "hi"]);
     assert_eq!(taken.error(1)["code"], "author.file");
     assert_eq!(fs::read_to_string(&record).unwrap(), text, "as it was");
+    let refused = folder.path().join("refused.jsonl");
+    let path = refused.display().to_string();
+    let ended =
+        run(&[&path, "--policy", "no-repeat", "--policy-params", "{\"ngram\": 1}", "--regex", "(", "hi"]);
+    assert!(ended.code != Some(0) && !refused.exists(), "a refused request leaves no record: {ended:?}");
 }

@@ -26,8 +26,8 @@ use crate::step::{SharedStep, Step, Vocabulary, lock, log as log_line};
 /// The script defines `open(params, vocabulary)`, which gives an object with `step(self, step)` and, where
 /// `describe()` offers them, `rollback(self, n)` and `fork(self)`.
 ///
-/// Some guests are made ahead of their requests, by a thread of their own: at most 4, of 4 MiB in all. The first
-/// request has the first ones made.
+/// Some guests are made ahead of their requests, by a thread of their own: as many as requests were seen to need, at most
+/// 32 of a script, and 24 MiB for all scripts together. The first request has the first one made.
 pub struct LuaPolicy {
     script: Arc<Script>,
     pub(crate) stock: Stock<Ready>,

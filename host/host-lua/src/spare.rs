@@ -4,14 +4,21 @@
 //! kept ready is unused, and what was used is gone.
 
 use std::ops::Deref;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
-/// What one script keeps ready at most. It begins with one, and keeps twice as many each time a request finds none.
-pub(crate) const SPARES: usize = 4;
-/// And what all of that may hold: scripts with large tables have fewer.
-pub(crate) const SPARE_BYTES: usize = 4 << 20;
+/// What one script keeps ready at most: as many as begin at once in a full batch. It begins with one, and keeps twice
+/// as many each time a request finds none.
+pub(crate) const SPARES: usize = 32;
+/// What a script keeps once it was seen to need it, however few requests come.
+const FEW: usize = 4;
+/// Requests after which a script that never came close to its last spare keeps half as many.
+const PATIENCE: usize = 256;
+/// What the spares of all scripts may hold together, as Luau counts: a small script's guest has 600 KiB, of which it has
+/// touched a third. Beyond it each script keeps one.
+pub(crate) const SPARE_BYTES: usize = 24 << 20;
 
 /// Things to do that may wait; who finds more than that does it himself.
 const JOBS: usize = 256;
@@ -67,18 +74,48 @@ pub(crate) trait Spare: Send + 'static {
 /// Makes one; `None` ends the making until somebody asks for more.
 type Make<T> = dyn Fn() -> Option<T> + Send + Sync;
 
+/// The bytes that spares hold together.
+#[derive(Default)]
+pub(crate) struct Room(AtomicUsize);
+
+/// The room of all scripts.
+static ROOM: Room = Room(AtomicUsize::new(0));
+
+/// A spare's part of it.
+struct Held {
+    room: &'static Room,
+    bytes: usize,
+}
+
+impl Held {
+    fn new(room: &'static Room, bytes: usize) -> Self {
+        room.0.fetch_add(bytes, Ordering::Relaxed);
+        Held { room, bytes }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.room.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 /// Some of a kind, made ahead.
 pub(crate) struct Stock<T: Spare>(Arc<Shared<T>>);
 
 struct Shared<T> {
     make: Box<Make<T>>,
+    room: &'static Room,
     shelf: Mutex<Shelf<T>>,
 }
 
 struct Shelf<T> {
-    spares: Vec<T>,
+    spares: Vec<(T, Held)>,
     /// As many as requests were seen to need.
     wanted: usize,
+    /// The fewest that were left, and by how many requests, since that was looked at.
+    fewest: usize,
+    n_taken: usize,
     /// A job is on its way.
     is_filling: bool,
 }
@@ -86,8 +123,12 @@ struct Shelf<T> {
 impl<T: Spare> Stock<T> {
     /// Nothing is made before [`Stock::fill`].
     pub(crate) fn new(make: impl Fn() -> Option<T> + Send + Sync + 'static) -> Self {
-        let shelf = Mutex::new(Shelf { spares: Vec::new(), wanted: 1, is_filling: false });
-        Stock(Arc::new(Shared { make: Box::new(make), shelf }))
+        Self::within(&ROOM, make)
+    }
+
+    fn within(room: &'static Room, make: impl Fn() -> Option<T> + Send + Sync + 'static) -> Self {
+        let shelf = Shelf { spares: Vec::new(), wanted: 1, fewest: SPARES, n_taken: 0, is_filling: false };
+        Stock(Arc::new(Shared { make: Box::new(make), room, shelf: Mutex::new(shelf) }))
     }
 
     /// One that was made ahead, if there is one.
@@ -97,7 +138,8 @@ impl<T: Spare> Stock<T> {
         if spare.is_none() {
             shelf.wanted = (2 * shelf.wanted).min(SPARES);
         }
-        spare
+        shelf.look();
+        spare.map(|(spare, _)| spare)
     }
 
     /// Has more made, up to the bounds, where half are gone: waking the thread costs a request more than what it
@@ -105,7 +147,7 @@ impl<T: Spare> Stock<T> {
     pub(crate) fn fill(&self) {
         let mut shelf = self.0.shelf();
         let is_low = shelf.spares.len() <= shelf.wanted / 2;
-        if is_low && !shelf.is_filling && shelf.has_room() {
+        if is_low && !shelf.is_filling && shelf.has_place(self.0.room) {
             shelf.is_filling = true;
             drop(shelf);
             Shared::make_later(&self.0);
@@ -127,10 +169,22 @@ impl<T: Spare> Stock<T> {
 
 impl<T: Spare> Shelf<T> {
     /// Whether one more like the last one fits.
-    fn has_room(&self) -> bool {
-        let bytes: usize = self.spares.iter().map(Spare::bytes).sum();
-        let next = self.spares.last().map_or(0, Spare::bytes);
-        self.spares.len() < self.wanted && bytes + next <= SPARE_BYTES
+    fn has_place(&self, room: &Room) -> bool {
+        let Some((_, last)) = self.spares.last() else { return true };
+        let held = room.0.load(Ordering::Relaxed);
+        self.spares.len() < self.wanted && held + last.bytes <= SPARE_BYTES
+    }
+
+    /// After a request: from time to time, half of what requests left alone is wanted no more.
+    fn look(&mut self) {
+        self.fewest = self.fewest.min(self.spares.len());
+        self.n_taken += 1;
+        if self.n_taken == PATIENCE {
+            if self.fewest >= self.wanted / 4 {
+                self.wanted = self.wanted.min(FEW).max(self.wanted / 2);
+            }
+            (self.fewest, self.n_taken) = (SPARES, 0);
+        }
     }
 }
 
@@ -151,11 +205,14 @@ impl<T: Spare> Shared<T> {
     /// Makes one, and has the next made. A stock that is gone wants none.
     fn make_one(stock: &Weak<Self>) {
         let Some(this) = stock.upgrade() else { return };
-        let made = (this.make)();
+        let made = (this.make)().map(|spare| {
+            let held = Held::new(this.room, spare.bytes());
+            (spare, held)
+        });
         let mut shelf = this.shelf();
         let is_made = made.is_some();
         shelf.spares.extend(made);
-        shelf.is_filling = is_made && shelf.has_room();
+        shelf.is_filling = is_made && shelf.has_place(this.room);
         let goes_on = shelf.is_filling;
         drop(shelf);
         if goes_on {
@@ -166,7 +223,6 @@ impl<T: Spare> Shared<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -186,8 +242,12 @@ mod tests {
         }
     }
 
+    fn room() -> &'static Room {
+        Box::leak(Box::default())
+    }
+
     /// A stock of things of that size, of which so many can be made, and how many of them live.
-    fn stock(bytes: usize, most: usize) -> (Stock<Counted>, Arc<AtomicUsize>) {
+    fn stock(room: &'static Room, bytes: usize, most: usize) -> (Stock<Counted>, Arc<AtomicUsize>) {
         let (alive, n_made) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
         let counted = Arc::clone(&alive);
         let make = move || {
@@ -196,7 +256,7 @@ mod tests {
                 Counted(Arc::clone(&counted), bytes)
             })
         };
-        (Stock::new(make), alive)
+        (Stock::within(room, make), alive)
     }
 
     /// Requests that find nothing, until nothing more is wanted for them.
@@ -212,6 +272,13 @@ mod tests {
         }
     }
 
+    /// Fills it and waits; how many are ready.
+    fn filled(stock: &Stock<Counted>) -> usize {
+        stock.fill();
+        wait_until(|| !stock.is_filling());
+        stock.n_ready()
+    }
+
     #[test]
     fn a_stock_is_filled_up_to_its_bounds_when_it_is_asked_to() {
         for (bytes, most, expected) in [
@@ -222,21 +289,34 @@ mod tests {
             (1, 3, 3),
             (1, 0, 0),
         ] {
-            let (stock, alive) = stock(bytes, most);
+            let (stock, alive) = stock(room(), bytes, most);
             miss(&stock);
-            stock.fill();
-            wait_until(|| !stock.is_filling());
-            assert_eq!(stock.n_ready(), expected, "{bytes} bytes, at most {most}");
+            assert_eq!(filled(&stock), expected, "{bytes} bytes, at most {most}");
             assert_eq!(alive.load(Ordering::SeqCst), expected);
         }
     }
 
     #[test]
+    fn all_stocks_share_one_room_and_each_may_keep_one_beyond_it() {
+        let room = room();
+        let [(large, _), (second, _), (third, _)] = [3 * SPARE_BYTES / 4, SPARE_BYTES / 8, SPARE_BYTES / 8]
+            .map(|bytes| stock(room, bytes, usize::MAX));
+        [&large, &second, &third].into_iter().for_each(miss);
+        assert_eq!([filled(&large), filled(&second), filled(&third)], [1, 2, 1]);
+        assert_eq!(room.0.load(Ordering::Relaxed), SPARE_BYTES / 8 * 9);
+        drop(large);
+        wait_until(|| room.0.load(Ordering::Relaxed) == SPARE_BYTES / 8 * 3);
+        drop(second.take());
+        assert_eq!([filled(&second), filled(&third)], [7, 1], "what is gone makes room for others");
+        drop((second, third));
+        wait_until(|| room.0.load(Ordering::Relaxed) == 0);
+    }
+
+    #[test]
     fn what_is_taken_is_made_again_and_what_is_left_goes_with_the_stock() {
-        let (stock, alive) = stock(1, usize::MAX);
+        let (stock, alive) = stock(room(), 1, usize::MAX);
         miss(&stock);
-        stock.fill();
-        wait_until(|| !stock.is_filling());
+        assert_eq!(filled(&stock), SPARES);
         let mut taken = Vec::new();
         for n_left in (SPARES / 2..SPARES).rev() {
             assert!(!stock.is_filling(), "more than {n_left} are enough");
@@ -250,13 +330,25 @@ mod tests {
     }
 
     #[test]
-    fn a_script_that_few_requests_open_keeps_few() {
-        let (stock, alive) = stock(1, usize::MAX);
-        for expected in [2, 4, 4] {
+    fn a_script_keeps_as_many_as_its_requests_were_seen_to_need() {
+        let (stock, alive) = stock(room(), 1, usize::MAX);
+        for expected in [2, 4, 8, 16, 32, 32] {
             while stock.take().is_some() {}
-            stock.fill();
-            wait_until(|| !stock.is_filling());
-            assert_eq!((stock.n_ready(), alive.load(Ordering::SeqCst)), (expected, expected));
+            assert_eq!(filled(&stock), expected);
+        }
+        let one_after_another = || {
+            for _ in 0..PATIENCE {
+                drop(stock.take().unwrap());
+                stock.fill();
+                wait_until(|| !stock.is_filling());
+            }
+        };
+        // The first look still sees what took all.
+        one_after_another();
+        for most in [16, 8, 4, 4] {
+            one_after_another();
+            let n_alive = alive.load(Ordering::SeqCst);
+            assert!((most / 2..=most).contains(&n_alive), "{n_alive}, at most {most}");
         }
     }
 

@@ -33,13 +33,8 @@ impl Times {
     pub fn apart<T>(pause: Duration, n: usize, mut call: impl FnMut() -> T) -> Self {
         (0..n / 10).for_each(|_| drop(call()));
         let timed = (0..n).map(|_| {
-            let ended = Instant::now();
-            while ended.elapsed() < pause {
-                std::hint::spin_loop();
-            }
-            let start = Instant::now();
-            let result = call();
-            let time = start.elapsed();
+            compute_for(pause);
+            let (result, time) = timed(&mut call);
             drop(result);
             time
         });
@@ -74,6 +69,50 @@ pub fn instance_times(
     Times::apart(pause, n, || {
         drop(policy.open(params, vocabulary.clone(), &grants).expect("the params are good"));
     })
+}
+
+/// The same of instances that begin in batches, `width` at once, and end together; each batch so long after the one
+/// before.
+///
+/// # Panics
+/// When the policy refuses `params`.
+pub fn batch_instance_times(
+    policy: &dyn SamplingPolicy,
+    params: &str,
+    n_vocab: u32,
+    n_batches: usize,
+    width: usize,
+    pause: Duration,
+) -> Times {
+    let (vocabulary, grants) = (numbers(n_vocab), Grants::default());
+    let mut times = Vec::new();
+    for batch in 0..n_batches + n_batches / 10 {
+        compute_for(pause);
+        let open =
+            || timed(|| policy.open(params, vocabulary.clone(), &grants).expect("the params are good"));
+        let opened: Vec<_> = (0..width).map(|_| open()).collect();
+        let gone = opened.into_iter().map(|(instance, opening)| opening + timed(|| drop(instance)).1);
+        let of_batch: Vec<_> = gone.collect();
+        // The first tenth is not counted.
+        if batch >= n_batches / 10 {
+            times.extend(of_batch);
+        }
+    }
+    Times::new(times)
+}
+
+fn timed<T>(call: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let result = call();
+    (result, start.elapsed())
+}
+
+/// Keeps the thread busy, as an engine's would be.
+fn compute_for(pause: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < pause {
+        std::hint::spin_loop();
+    }
 }
 
 /// The times of steps of each of `instances`, one after the other, as a batch of requests has them.

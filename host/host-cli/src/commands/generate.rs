@@ -29,6 +29,14 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
     let prompt = Prompt::of(args)?;
     let host = load_host(folders)?;
     let opened_model = open(&host, &args.model, &args.compose)?;
+    let opened = started.elapsed();
+    let Opened { composition, tokenizer, engine, .. } = &opened_model;
+    let n_vocab = engine.executable().n_vocab();
+    composition.check_request(&features(args, &prompt, composition), &text_facts(tokenizer, n_vocab))?;
+    let prompt_ids = prompt_ids(&prompt, args, composition, tokenizer)?;
+    let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), tokenizer)?;
+    let grammar = constraint::grammar(args, tokenizer, n_vocab, host.machine().token_tables())?;
+    // A request that is refused before this leaves no record.
     let (recorder, policy) = match &args.record_policy {
         Some(path) => {
             let (recorder, policy) = recording::record(&opened_model, path)?;
@@ -37,12 +45,6 @@ pub(crate) fn run(folders: &FolderArgs, args: &GenerateArgs, started: Instant) -
         None => (None, opened_model.open_policy()?),
     };
     let Opened { composition, tokenizer, mut engine, .. } = opened_model;
-    let opened = started.elapsed();
-    let n_vocab = engine.executable().n_vocab();
-    composition.check_request(&features(args, &prompt, &composition), &text_facts(&tokenizer, n_vocab))?;
-    let prompt_ids = prompt_ids(&prompt, args, &composition, &tokenizer)?;
-    let chosen_by = sampling::of_request(&args.sampling, composition.sampling(), &tokenizer)?;
-    let grammar = constraint::grammar(args, &tokenizer, n_vocab, host.machine().token_tables())?;
     let cancel = CancelFlag::new();
     let request = Request {
         constraint: grammar,
