@@ -1,4 +1,6 @@
-//! The arguments of host functions, read strictly: no string stands for a number, no unknown option passes.
+//! The arguments of host functions: how each kind is read, strictly (no string stands for a number), and spelled.
+
+use std::marker::PhantomData;
 
 use host_graph::{SlotId, Value};
 use mlua::{Lua, MultiValue, Result, Table};
@@ -6,294 +8,233 @@ use mlua::{Lua, MultiValue, Result, Table};
 use crate::builder::{GraphSlot, GraphValue};
 use crate::deadline::Deadline;
 use crate::fault::{Raised, calling_place};
+use crate::luau::{Luau, Word, spelled};
 
-/// The positional arguments of one call, taken from first to last.
-pub(crate) struct Args<'a> {
-    lua: &'a Lua,
-    function: &'static str,
-    values: MultiValue,
+/// The call whose arguments are read.
+#[derive(Clone, Copy)]
+pub(crate) struct Call<'a> {
+    pub(crate) lua: &'a Lua,
+    pub(crate) function: &'static str,
 }
 
-impl<'a> Args<'a> {
-    pub(crate) fn new(lua: &'a Lua, function: &'static str, values: MultiValue) -> Self {
-        Args { lua, function, values }
-    }
-
-    fn refuse(&self, name: &str, expected: &str, found: &mlua::Value) -> mlua::Error {
-        let found = shown(found);
-        let message = format!("{}: `{name}` is {found}, expected {expected}", self.function);
+impl Call<'_> {
+    /// An error about the arguments, at the calling line.
+    pub(crate) fn wrong(self, what: &str) -> mlua::Error {
+        let message = format!("{}: {what}", self.function);
         Raised::Argument(message, calling_place(self.lua)).into_lua()
     }
 
-    fn next(&mut self) -> mlua::Value {
-        self.values.pop_front().unwrap_or(mlua::Value::Nil)
-    }
-
-    /// A graph value.
-    pub(crate) fn value(&mut self, name: &str) -> Result<Value> {
-        let found = self.next();
-        as_value(&found).ok_or_else(|| self.refuse(name, "a graph value", &found))
-    }
-
-    /// A graph value or nil.
-    pub(crate) fn optional_value(&mut self, name: &str) -> Result<Option<Value>> {
-        let found = self.next();
-        if found.is_nil() {
-            return Ok(None);
-        }
-        as_value(&found).map(Some).ok_or_else(|| self.refuse(name, "a graph value or nil", &found))
-    }
-
-    /// A list of graph values.
-    pub(crate) fn values(&mut self, name: &str) -> Result<Vec<Value>> {
-        let found = self.next();
-        let list = list_of(self.lua, &found, as_value);
-        list.ok_or_else(|| self.refuse(name, "a list of graph values", &found))
-    }
-
-    /// A slot.
-    pub(crate) fn slot(&mut self, name: &str) -> Result<SlotId> {
-        let found = self.next();
-        as_slot(&found).ok_or_else(|| self.refuse(name, "a slot", &found))
-    }
-
-    /// A whole number of at least 0.
-    pub(crate) fn whole(&mut self, name: &str) -> Result<usize> {
-        let found = self.next();
-        as_whole(&found).ok_or_else(|| self.refuse(name, "a whole number of at least 0", &found))
-    }
-
-    /// A list of whole numbers.
-    pub(crate) fn wholes(&mut self, name: &str) -> Result<Vec<usize>> {
-        let found = self.next();
-        list_of(self.lua, &found, as_whole)
-            .ok_or_else(|| self.refuse(name, "a list of whole numbers", &found))
-    }
-
-    /// A layer's index.
-    pub(crate) fn layer(&mut self, name: &str) -> Result<u32> {
-        let found = self.next();
-        let layer = as_whole(&found).and_then(|n| u32::try_from(n).ok());
-        layer.ok_or_else(|| self.refuse(name, "the index of a layer", &found))
-    }
-
-    /// A token id, or another whole number of 32 bits.
-    pub(crate) fn id(&mut self, name: &str) -> Result<u32> {
-        let found = self.next();
-        as_id(&found).ok_or_else(|| self.refuse(name, "a whole number of 32 bits", &found))
-    }
-
-    /// A list of token ids.
-    pub(crate) fn ids(&mut self, name: &str) -> Result<Vec<u32>> {
-        self.list(name, "a list of whole numbers of 32 bits", as_id)
-    }
-
-    /// A list of things that `read` reads.
-    pub(crate) fn list<T>(
-        &mut self,
-        name: &str,
-        expected: &str,
-        read: impl Fn(&mlua::Value) -> Option<T>,
-    ) -> Result<Vec<T>> {
-        let found = self.next();
-        list_of(self.lua, &found, read).ok_or_else(|| self.refuse(name, expected, &found))
-    }
-
-    /// The same, or a buffer of entries of `N` bytes that `decode` reads.
-    pub(crate) fn list_or_buffer<T, const N: usize>(
-        &mut self,
-        name: &str,
-        expected: &str,
-        read: impl Fn(&mlua::Value) -> Option<T>,
-        decode: impl Fn([u8; N]) -> T,
-    ) -> Result<Vec<T>> {
-        let found = self.next();
-        let read = match &found {
-            mlua::Value::Buffer(buffer) => {
-                let bytes = buffer.to_vec();
-                let (entries, rest) = bytes.as_chunks::<N>();
-                rest.is_empty().then(|| entries.iter().copied().map(decode).collect())
-            }
-            list => list_of(self.lua, list, read),
-        };
-        let expected = || format!("{expected}, or a buffer with {N} bytes for each");
-        read.ok_or_else(|| self.refuse(name, &expected(), &found))
-    }
-
-    /// A number, rounded once to float32.
-    pub(crate) fn number(&mut self, name: &str) -> Result<f32> {
-        let found = self.next();
-        as_number(&found).map(|n| n as f32).ok_or_else(|| self.refuse(name, "a number", &found))
-    }
-
-    /// A string.
-    pub(crate) fn text(&mut self, name: &str) -> Result<String> {
-        let found = self.next();
-        as_text(&found).ok_or_else(|| self.refuse(name, "a string", &found))
-    }
-
-    /// A string or nil.
-    pub(crate) fn optional_text(&mut self, name: &str) -> Result<Option<String>> {
-        let found = self.next();
-        if found.is_nil() {
-            return Ok(None);
-        }
-        as_text(&found).map(Some).ok_or_else(|| self.refuse(name, "a string or nil", &found))
-    }
-
-    /// A list of strings.
-    pub(crate) fn texts(&mut self, name: &str) -> Result<Vec<String>> {
-        let found = self.next();
-        list_of(self.lua, &found, as_text).ok_or_else(|| self.refuse(name, "a list of strings", &found))
-    }
-
-    /// Anything, checked by the caller.
-    pub(crate) fn any(&mut self) -> mlua::Value {
-        self.next()
-    }
-
-    /// The table of options that ends the call, and the end of the arguments.
-    pub(crate) fn options(mut self, known: &'static [&'static str]) -> Result<Options<'a>> {
-        let found = self.next();
-        let mut given = Vec::new();
-        match &found {
-            mlua::Value::Nil => {}
-            mlua::Value::Table(table) => table.for_each(|key: mlua::Value, value: mlua::Value| {
-                let text = key.as_string().map(mlua::LuaString::as_bytes);
-                let name = text.and_then(|text| known.iter().find(|name| name.as_bytes() == &*text));
-                given.push((*name.ok_or_else(|| self.no_option(&key, known))?, value));
-                Ok(())
-            })?,
-            other => return Err(self.refuse("options", "a table", other)),
-        }
-        let options = Options { lua: self.lua, function: self.function, given };
-        self.end()?;
-        Ok(options)
-    }
-
-    fn no_option(&self, found: &mlua::Value, known: &[&str]) -> mlua::Error {
-        let (found, known) = (shown(found), known.join(", "));
-        let message = format!("{}: there is no option {found}; known: {known}", self.function);
-        Raised::Argument(message, calling_place(self.lua)).into_lua()
+    /// An argument that does not fit.
+    pub(crate) fn refuse(self, name: &str, expected: &str, found: &mlua::Value) -> mlua::Error {
+        self.wrong(&format!("`{name}` is {}, expected {expected}", shown(found)))
     }
 
     /// No more arguments.
-    pub(crate) fn end(mut self) -> Result<()> {
-        let is_over = self.values.iter().all(mlua::Value::is_nil);
-        if is_over {
+    pub(crate) fn end(self, rest: MultiValue) -> Result<()> {
+        if rest.iter().all(mlua::Value::is_nil) {
             return Ok(());
         }
-        let found = self.next();
-        Err(self.refuse("one more argument", "nothing", &found))
+        Err(self.refuse("one more argument", "nothing", &rest[0]))
     }
 }
 
-/// Named options.
-pub(crate) struct Options<'a> {
-    lua: &'a Lua,
-    function: &'static str,
-    given: Vec<(&'static str, mlua::Value)>,
+/// What a method takes, and what stands under the keys of its options.
+pub(crate) trait Argument: Luau + Sized {
+    /// Reads an argument; one that was not given is nil.
+    fn take(call: Call<'_>, name: &str, found: mlua::Value) -> Result<Self>;
+
+    /// Reads an option.
+    fn take_option(call: Call<'_>, name: &str, found: mlua::Value) -> Result<Self> {
+        Self::take(call, name, found)
+    }
 }
 
-impl Options<'_> {
-    /// The option, or `None` when it is absent.
-    fn optional<T>(
-        &self,
-        name: &'static str,
-        expected: &str,
-        read: impl Fn(&mlua::Value) -> Option<T>,
-    ) -> Result<Option<T>> {
-        let Some(found) = self.any(name) else { return Ok(None) };
-        match read(found) {
-            Some(value) => Ok(Some(value)),
-            None => Err(self.refuse(name, expected, found)),
+/// An argument that is a value of one kind.
+pub(crate) trait Plain: Luau + Sized {
+    /// What stands in a list of them, in errors.
+    const PLURAL: &'static str = "";
+
+    /// What is expected, in errors.
+    fn expected() -> String;
+
+    /// The value, or `None` for one of another kind.
+    fn read(lua: &Lua, found: &mlua::Value) -> Option<Self>;
+}
+
+impl<T: Plain> Argument for T {
+    fn take(call: Call<'_>, name: &str, found: mlua::Value) -> Result<Self> {
+        T::read(call.lua, &found).ok_or_else(|| call.refuse(name, &T::expected(), &found))
+    }
+}
+
+impl<T: Plain> Argument for Option<T> {
+    fn take(call: Call<'_>, name: &str, found: mlua::Value) -> Result<Self> {
+        if found.is_nil() {
+            return Ok(None);
         }
+        let read = T::read(call.lua, &found);
+        read.map(Some).ok_or_else(|| call.refuse(name, &format!("{} or nil", T::expected()), &found))
     }
 
-    fn refuse(&self, name: &str, expected: &str, found: &mlua::Value) -> mlua::Error {
-        let message = format!("{}: `{name}` is {}, expected {expected}", self.function, shown(found));
-        Raised::Argument(message, calling_place(self.lua)).into_lua()
+    fn take_option(call: Call<'_>, name: &str, found: mlua::Value) -> Result<Self> {
+        if found.is_nil() { Ok(None) } else { T::take(call, name, found).map(Some) }
+    }
+}
+
+macro_rules! plain {
+    ($($kind:ty, $expected:literal, $plural:literal, $read:expr;)+) => {
+        $(impl Plain for $kind {
+            const PLURAL: &'static str = $plural;
+
+            fn expected() -> String {
+                $expected.to_owned()
+            }
+
+            fn read(_: &Lua, found: &mlua::Value) -> Option<Self> {
+                $read(found)
+            }
+        })+
+    };
+}
+
+plain! {
+    Value, "a graph value", "graph values", as_value;
+    SlotId, "a slot", "slots", as_slot;
+    usize, "a whole number of at least 0", "whole numbers", as_whole;
+    u32, "a whole number of 32 bits", "whole numbers of 32 bits", as_id;
+    f32, "a number", "numbers", as_f32;
+    bool, "true or false", "truth values", mlua::Value::as_boolean;
+    String, "a string", "strings", as_text;
+    Layer, "the index of a layer", "layers", |found| as_id(found).map(Layer);
+}
+
+/// A layer's index.
+pub(crate) struct Layer(pub(crate) u32);
+
+spelled! { Layer => "number"; }
+
+impl<T: Plain> Plain for Vec<T> {
+    fn expected() -> String {
+        format!("a list of {}", T::PLURAL)
     }
 
-    fn required<T>(&self, name: &'static str, expected: &str, found: Option<T>) -> Result<T> {
-        found.ok_or_else(|| self.refuse(name, expected, &mlua::Value::Nil))
+    fn read(lua: &Lua, found: &mlua::Value) -> Option<Self> {
+        list_of(lua, found, |item| T::read(lua, item))
+    }
+}
+
+/// A list, or a buffer of entries of `N` bytes.
+pub(crate) struct Packed<T, const N: usize>(pub(crate) Vec<T>);
+
+/// What stands in such a buffer.
+pub(crate) trait Entry<const N: usize>: Plain {
+    fn decode(bytes: [u8; N]) -> Self;
+}
+
+impl Entry<4> for u32 {
+    fn decode(bytes: [u8; 4]) -> Self {
+        u32::from_le_bytes(bytes)
+    }
+}
+
+impl<T: Plain, const N: usize> Luau for Packed<T, N> {
+    fn luau() -> String {
+        format!("{} | buffer", Vec::<T>::luau())
+    }
+}
+
+impl<T: Entry<N>, const N: usize> Plain for Packed<T, N> {
+    fn expected() -> String {
+        format!("{}, or a buffer with {N} bytes for each", Vec::<T>::expected())
     }
 
-    /// A required number, rounded once to float32.
-    pub(crate) fn number(&self, name: &'static str) -> Result<f32> {
-        self.required(name, "a number", self.optional_number(name)?)
+    fn read(lua: &Lua, found: &mlua::Value) -> Option<Self> {
+        let mlua::Value::Buffer(buffer) = found else { return Vec::read(lua, found).map(Packed) };
+        let bytes = buffer.to_vec();
+        let (entries, rest) = bytes.as_chunks::<N>();
+        rest.is_empty().then(|| Packed(entries.iter().copied().map(T::decode).collect()))
+    }
+}
+
+/// A word of a few, looked up by the method, which has an error of its own for others.
+pub(crate) struct Named<W>(pub(crate) String, PhantomData<W>);
+
+impl<W: Luau> Luau for Named<W> {
+    fn luau() -> String {
+        W::luau()
+    }
+}
+
+impl<W: Luau> Plain for Named<W> {
+    fn expected() -> String {
+        String::expected()
     }
 
-    /// A number, rounded once to float32.
-    pub(crate) fn optional_number(&self, name: &'static str) -> Result<Option<f32>> {
-        Ok(self.optional(name, "a number", as_number)?.map(|n| n as f32))
+    fn read(_: &Lua, found: &mlua::Value) -> Option<Self> {
+        as_text(found).map(|text| Named(text, PhantomData))
     }
+}
 
-    /// A required whole number.
-    pub(crate) fn whole(&self, name: &'static str) -> Result<usize> {
-        self.required(name, "a whole number of at least 0", self.optional_whole(name)?)
+impl<W: Word> Named<W> {
+    /// What the word stands for.
+    pub(crate) fn find(&self, call: Call<'_>, what: &str) -> Result<W> {
+        let wrong = || format!("there is no {what} {:?}; known: {}", self.0, W::listed("", ", "));
+        W::find(&self.0).ok_or_else(|| call.wrong(&wrong()))
     }
+}
 
-    /// A whole number.
-    pub(crate) fn optional_whole(&self, name: &'static str) -> Result<Option<usize>> {
-        self.optional(name, "a whole number of at least 0", as_whole)
+/// Words as the keys of options take them.
+macro_rules! words {
+    ($($kind:ty: $words:expr;)+) => {
+        $(impl $crate::luau::Word for $kind {
+            fn words() -> Vec<(&'static str, Self)> {
+                $words.into()
+            }
+        }
+
+        impl $crate::luau::Luau for $kind {
+            fn luau() -> String {
+                <$kind as $crate::luau::Word>::listed("\"", " | ")
+            }
+        }
+
+        impl $crate::args::Plain for $kind {
+            fn expected() -> String {
+                <$kind as $crate::luau::Word>::listed("`", " or ")
+            }
+
+            fn read(_: &mlua::Lua, found: &mlua::Value) -> Option<Self> {
+                <$kind as $crate::luau::Word>::find(&$crate::args::as_text(found)?)
+            }
+        })+
+    };
+}
+pub(crate) use words;
+
+/// A value as it came, for the method to look at; `T` is what it should be.
+pub(crate) struct Raw<T>(pub(crate) mlua::Value, PhantomData<T>);
+
+impl<T> Raw<T> {
+    pub(crate) fn new(value: mlua::Value) -> Self {
+        Raw(value, PhantomData)
     }
+}
 
-    /// A truth value.
-    pub(crate) fn optional_bool(&self, name: &'static str) -> Result<Option<bool>> {
-        self.optional(name, "true or false", mlua::Value::as_boolean)
+impl<T: Luau> Luau for Raw<T> {
+    fn luau() -> String {
+        T::luau()
     }
+}
 
-    /// A list of whole numbers.
-    pub(crate) fn optional_wholes(&self, name: &'static str) -> Result<Option<Vec<usize>>> {
-        self.optional(name, "a list of whole numbers", |found| list_of(self.lua, found, as_whole))
+impl<T: Luau> Argument for Raw<T> {
+    fn take(_: Call<'_>, _: &str, found: mlua::Value) -> Result<Self> {
+        Ok(Raw::new(found))
     }
+}
 
-    /// A required list of numbers, each rounded once to float32.
-    pub(crate) fn numbers(&self, name: &'static str) -> Result<Vec<f32>> {
-        let expected = "a list of numbers";
-        let read = |found: &mlua::Value| list_of(self.lua, found, |item| as_number(item).map(|n| n as f32));
-        self.required(name, expected, self.optional(name, expected, read)?)
-    }
-
-    /// A required string.
-    pub(crate) fn text(&self, name: &'static str) -> Result<String> {
-        self.required(name, "a string", self.optional_text(name)?)
-    }
-
-    /// A string.
-    pub(crate) fn optional_text(&self, name: &'static str) -> Result<Option<String>> {
-        self.optional(name, "a string", as_text)
-    }
-
-    /// One of some words, the first when absent.
-    pub(crate) fn word<T: Copy>(&self, name: &'static str, words: &[(&str, T)]) -> Result<T> {
-        let listed: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
-        let read = |found: &mlua::Value| {
-            let text = as_text(found)?;
-            words.iter().find(|(word, _)| *word == text).map(|(_, value)| *value)
-        };
-        Ok(self.optional(name, &listed.join(" or "), read)?.unwrap_or(words[0].1))
-    }
-
-    /// A graph value.
-    pub(crate) fn optional_value(&self, name: &'static str) -> Result<Option<Value>> {
-        self.optional(name, "a graph value", as_value)
-    }
-
-    /// A required slot.
-    pub(crate) fn slot(&self, name: &'static str) -> Result<SlotId> {
-        self.required(name, "a slot", self.optional(name, "a slot", as_slot)?)
-    }
-
-    /// Whatever is given.
-    pub(crate) fn any(&self, name: &str) -> Option<&mlua::Value> {
-        self.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value)
-    }
-
-    /// An option that does not fit.
-    pub(crate) fn misfit<T>(&self, name: &'static str, expected: &str, found: &mlua::Value) -> Result<T> {
-        Err(self.refuse(name, expected, found))
+impl<T> mlua::IntoLua for Raw<T> {
+    fn into_lua(self, _: &Lua) -> Result<mlua::Value> {
+        Ok(self.0)
     }
 }
 
@@ -369,7 +310,7 @@ fn is_over(lua: &Lua) -> bool {
 }
 
 /// A value as an error shows it, short.
-fn shown(found: &mlua::Value) -> String {
+pub(crate) fn shown(found: &mlua::Value) -> String {
     match found {
         mlua::Value::String(text) => {
             let text = text.to_string_lossy();

@@ -6,11 +6,13 @@
 use std::collections::HashSet;
 
 use host_plugins::{ContractVersion, FieldProblem, StepRefusal, harmless_config_keys};
-use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
+use mlua::{IntoLua, Lua, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
-use crate::args::Args;
+use crate::args::Raw;
+use crate::class::{Class, OfContract, Registry};
 use crate::fault::{Raised, calling_place};
+use crate::luau::{Luau, Never, spelled};
 use crate::script::Script;
 
 /// An object of `config.json`.
@@ -90,15 +92,6 @@ impl Config {
         Raised::Unsupported(vec![self.problem(key, expected)], calling_place(lua)).into_lua()
     }
 
-    /// Refuses a call that the script's contract does not have.
-    fn need_contract(&self, lua: &Lua, call: &'static str, since: ContractVersion) -> Result<()> {
-        if self.contract >= since {
-            return Ok(());
-        }
-        let refusal = StepRefusal::NotInContract { call, since, found: self.contract };
-        Err(Raised::Step(refusal, calling_place(lua)).into_lua())
-    }
-
     /// Refuses keys that neither the plugin nor every plugin knows.
     fn refuse_unknown(&self, lua: &Lua, known: &[String]) -> Result<()> {
         let harmless: HashSet<_> =
@@ -119,6 +112,16 @@ impl Config {
     }
 }
 
+impl OfContract for Config {
+    fn need_contract(&self, lua: &Lua, call: &'static str, since: ContractVersion) -> Result<()> {
+        if self.contract >= since {
+            return Ok(());
+        }
+        let refusal = StepRefusal::NotInContract { call, since, found: self.contract };
+        Err(Raised::Step(refusal, calling_place(lua)).into_lua())
+    }
+}
+
 const WHOLE: &str = "a whole number of at least 0";
 const NUMBER: &str = "a number";
 const TRUTH: &str = "true or false";
@@ -126,106 +129,92 @@ const TEXT: &str = "a string";
 const OBJECT: &str = "an object";
 const ANY: &str = "a value";
 
+spelled! { Config => "Config"; }
+
 impl UserData for Config {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        typed(methods, ["usize", "optional_usize", "usize_or"], WHOLE, whole);
-        typed(methods, ["number", "optional_number", "number_or"], NUMBER, Json::as_f64);
-        typed(methods, ["bool", "optional_bool", "bool_or"], TRUTH, Json::as_bool);
-        typed(methods, ["str", "optional_str", "str_or"], TEXT, |json| json.as_str().map(str::to_owned));
-        list(methods, "usizes", "a list of whole numbers", whole);
-        list(methods, "numbers", "a list of numbers", Json::as_f64);
-        list(methods, "strs", "a list of strings", |json| json.as_str().map(str::to_owned));
-        methods.add_method("has", |lua, config, values: MultiValue| {
-            let key = one_key(lua, "has", values)?;
-            Ok(config.get(&key).is_some())
-        });
-        methods.add_method("object", |lua, config, values: MultiValue| {
-            let key = one_key(lua, "object", values)?;
-            let object = config.read(lua, &key, OBJECT, |json| json.as_object().cloned())?;
-            let path = format!("{}{key}.", config.path);
-            Ok(object.map(|object| Config { object, path, contract: config.contract }))
-        });
-        methods.add_method("json", |lua, config, values: MultiValue| {
-            config.need_contract(lua, "json", ContractVersion::V0_2)?;
-            let key = one_key(lua, "json", values)?;
-            let found = config.read(lua, &key, ANY, |json| Some(json.to_string()))?;
-            found.ok_or_else(|| config.invalid(lua, &key, ANY))
-        });
-        methods.add_method("keys", |lua, config, values: MultiValue| {
-            Args::new(lua, "keys", values).end()?;
-            Ok(config.object.keys().cloned().collect::<Vec<_>>())
-        });
-        methods.add_method("refuse_unknown", |lua, config, values: MultiValue| {
-            let mut args = Args::new(lua, "refuse_unknown", values);
-            let known = args.texts("known")?;
-            args.end()?;
-            config.refuse_unknown(lua, &known)
-        });
-        methods.add_method("invalid", |lua, config, values: MultiValue| -> Result<()> {
-            let (key, expected) = key_and_text(lua, "invalid", values)?;
-            Err(config.invalid(lua, &key, &expected))
-        });
-        methods.add_method("unsupported", |lua, config, values: MultiValue| -> Result<()> {
-            let (key, expected) = key_and_text(lua, "unsupported", values)?;
-            Err(config.unsupported(lua, &key, &expected))
-        });
+        declare(&mut Registry(methods));
     }
 }
 
+/// The methods of a configuration.
+pub(crate) fn declare(class: &mut impl Class<Config>) {
+    class.about("Whether the key is there and not null.");
+    class.method("has", ["key"], |_, config, (key,): (String,)| Ok(config.get(&key).is_some()));
+    class.about("All keys, those with null too.");
+    class.method("keys", [], |_, config, (): ()| Ok(config.object.keys().cloned().collect::<Vec<_>>()));
+    class.about("A whole number of 32 bits: required, nil when absent, or with a default.");
+    typed(class, ["usize", "optional_usize", "usize_or"], WHOLE, whole);
+    class.about("A number.");
+    typed(class, ["number", "optional_number", "number_or"], NUMBER, Json::as_f64);
+    class.about("A truth value.");
+    typed(class, ["bool", "optional_bool", "bool_or"], TRUTH, Json::as_bool);
+    class.about("A string.");
+    typed(class, ["str", "optional_str", "str_or"], TEXT, text);
+    class.about("Any value as JSON text: for what the host reads again, such as a schema.");
+    class.newer(ContractVersion::V0_2, "json", ["key"], |lua, config, (key,): (String,)| {
+        let found = config.read(lua, &key, ANY, |json| Some(json.to_string()))?;
+        found.ok_or_else(|| config.invalid(lua, &key, ANY))
+    });
+    class.about("A nested object or a list; nil when absent.");
+    class.method("object", ["key"], |lua, config, (key,): (String,)| {
+        let object = config.read(lua, &key, OBJECT, |json| json.as_object().cloned())?;
+        let path = format!("{}{key}.", config.path);
+        Ok(object.map(|object| Config { object, path, contract: config.contract }))
+    });
+    list(class, "usizes", "a list of whole numbers", whole);
+    list(class, "numbers", "a list of numbers", Json::as_f64);
+    list(class, "strs", "a list of strings", text);
+    class.about("Refuses every key that is neither in the list nor harmless to every model.");
+    class.method("refuse_unknown", ["known"], |lua, config, (known,): (Vec<String>,)| {
+        config.refuse_unknown(lua, &known)
+    });
+    type Problem = (String, String);
+    class.about("Raises: the key's value cannot be read.");
+    class.method("invalid", ["key", "expected"], |lua, config, (key, expected): Problem| {
+        Err::<Never, _>(config.invalid(lua, &key, &expected))
+    });
+    class.about("Raises: the key asks for what this plugin does not offer. The host refuses the model.");
+    class.method("unsupported", ["key", "expected"], |lua, config, (key, expected): Problem| {
+        Err::<Never, _>(config.unsupported(lua, &key, &expected))
+    });
+}
+
 /// The required form, the one that may be absent, and the one with a default.
-fn typed<M, T>(
-    methods: &mut M,
-    names: [&'static str; 3],
+fn typed<T: IntoLua + Luau + 'static>(
+    class: &mut impl Class<Config>,
+    [required, optional, or]: [&'static str; 3],
     expected: &'static str,
     read: fn(&Json) -> Option<T>,
-) where
-    M: UserDataMethods<Config>,
-    T: mlua::IntoLua + 'static,
-{
-    let [required, optional, or] = names;
-    methods.add_method(required, move |lua, config, values: MultiValue| {
-        let key = one_key(lua, required, values)?;
+) {
+    class.method(required, ["key"], move |lua, config, (key,): (String,)| {
         let found = config.read(lua, &key, expected, read)?;
         found.ok_or_else(|| config.invalid(lua, &key, expected))
     });
-    methods.add_method(optional, move |lua, config, values: MultiValue| {
-        let key = one_key(lua, optional, values)?;
+    class.method(optional, ["key"], move |lua, config, (key,): (String,)| {
         config.read(lua, &key, expected, read)
     });
-    methods.add_method(or, move |lua, config, values: MultiValue| {
-        let mut args = Args::new(lua, or, values);
-        let (key, default) = (args.text("key")?, args.any());
-        args.end()?;
+    class.method(or, ["key", "default"], move |lua, config, (key, default): (String, Raw<T>)| {
         match config.read(lua, &key, expected, read)? {
-            Some(value) => value.into_lua(lua),
+            Some(value) => value.into_lua(lua).map(Raw::<T>::new),
             None => Ok(default),
         }
     });
 }
 
-fn list<M, T>(methods: &mut M, name: &'static str, expected: &'static str, read: fn(&Json) -> Option<T>)
-where
-    M: UserDataMethods<Config>,
-    T: mlua::IntoLua + 'static,
-{
-    methods.add_method(name, move |lua, config, values: MultiValue| {
-        let key = one_key(lua, name, values)?;
+fn list<T: IntoLua + Luau + 'static>(
+    class: &mut impl Class<Config>,
+    name: &'static str,
+    expected: &'static str,
+    read: fn(&Json) -> Option<T>,
+) {
+    class.method(name, ["key"], move |lua, config, (key,): (String,)| {
         config.read(lua, &key, expected, |json| json.as_array()?.iter().map(read).collect::<Option<Vec<_>>>())
     });
 }
 
-fn one_key(lua: &Lua, function: &'static str, values: MultiValue) -> Result<String> {
-    let mut args = Args::new(lua, function, values);
-    let key = args.text("key")?;
-    args.end()?;
-    Ok(key)
-}
-
-fn key_and_text(lua: &Lua, function: &'static str, values: MultiValue) -> Result<(String, String)> {
-    let mut args = Args::new(lua, function, values);
-    let pair = (args.text("key")?, args.text("expected")?);
-    args.end()?;
-    Ok(pair)
+fn text(json: &Json) -> Option<String> {
+    json.as_str().map(str::to_owned)
 }
 
 /// A whole number as the wire carries it: 32 bits.

@@ -8,10 +8,13 @@
 
 mod args;
 mod builder;
+mod class;
 mod config;
 mod deadline;
 mod fault;
 mod library;
+mod luau;
+mod options;
 mod pipeline;
 mod plugin;
 mod policy;
@@ -20,11 +23,13 @@ mod sandbox;
 mod script;
 mod spare;
 mod step;
+mod stubs;
 
 pub use pipeline::{LuaPipeline, PipelineOutcome, PipelineRun};
 pub use plugin::LuaPlugin;
 pub use policy::LuaPolicy;
 pub use quant::LuaQuant;
+pub use stubs::stubs;
 
 #[cfg(test)]
 mod tests;

@@ -4,11 +4,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use host_core::quant::{Scheme, TensorFacts};
 use host_plugins::{Budget, Kind, LogSink, PluginError, PluginName, PluginPackage, QuantPlugin};
-use mlua::{Function, Lua, Table, Value};
+use mlua::{Function, Value};
 
 use crate::args::{as_text, as_whole};
 use crate::config::Config;
 use crate::fault::Raised;
+use crate::luau::given;
 use crate::sandbox::Prelude;
 use crate::script::Script;
 
@@ -57,8 +58,7 @@ impl QuantPlugin for LuaQuant {
         let schemes = script.call(&deadline, HOOK, || {
             script.exec(&lua)?;
             let Some(plan) = lua.globals().get::<Option<Function>>(HOOK)? else { return Ok(None) };
-            let facts: Vec<Table> =
-                tensors.iter().map(|tensor| facts(&lua, tensor)).collect::<Result<_, _>>()?;
+            let facts: Vec<Tensor> = tensors.iter().map(Tensor::from).collect();
             plan.call::<Vec<Value>>((params, facts, config)).map(Some)
         })?;
         let Some(schemes) = schemes else {
@@ -68,14 +68,29 @@ impl QuantPlugin for LuaQuant {
     }
 }
 
-fn facts(lua: &Lua, tensor: &TensorFacts) -> mlua::Result<Table> {
-    let table = lua.create_table()?;
-    table.set("name", &*tensor.name)?;
-    table.set("shape", tensor.shape.clone())?;
-    table.set("dtype", tensor.dtype.to_string())?;
-    table.set("role", tensor.role.name())?;
-    table.set("layer", tensor.layer)?;
-    Ok(table)
+given! {
+    /// A tensor as `plan` gets it.
+    Tensor as "Tensor" {
+        name: String,
+        shape: Vec<usize>,
+        /// As safetensors spells it: "F32", "BF16".
+        dtype: String,
+        /// "embedding", "attention-q", "mlp-down", "head", "norm", …
+        role: &'static str,
+        layer: Option<usize>,
+    }
+}
+
+impl From<&TensorFacts> for Tensor {
+    fn from(facts: &TensorFacts) -> Self {
+        Tensor {
+            name: facts.name.clone(),
+            shape: facts.shape.clone(),
+            dtype: facts.dtype.to_string(),
+            role: facts.role.name(),
+            layer: facts.layer,
+        }
+    }
 }
 
 impl LuaQuant {

@@ -5,11 +5,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use host_core::Sampler;
 use host_plugins::{ContractVersion, PolicyConstraint, PolicyStep, StepRefusal};
 use host_sampling::{GrammarSpec, Whitespace};
-use mlua::{Lua, MultiValue, Result, UserData, UserDataMethods};
+use mlua::{IntoLuaMulti, Lua, Result, UserData, UserDataMethods};
 use serde_json::{Map, Value as Json};
 
-use crate::args::{Args, as_f32, as_id, as_text, as_whole, each_of, list_of};
+use crate::args::{Call, Entry, Named, Packed, Plain, Raw, as_id, as_text, as_whole, each_of, list_of};
+use crate::class::{Arguments, Class, OfContract, Registry};
 use crate::fault::{Raised, calling_place};
+use crate::luau::{Luau, spelled};
 
 /// The step of a request's guest.
 pub(crate) type SharedStep = Arc<Mutex<PolicyStep>>;
@@ -51,114 +53,138 @@ fn refusable<T>(lua: &Lua, result: std::result::Result<T, StepRefusal>) -> Resul
     })
 }
 
-/// Registers a method whose arguments are read through [`Args`].
-fn method<M, R>(
-    methods: &mut M,
+spelled! {
+    Constraint => "Constraint";
+    Run => "{ number }";
+    Parameters => "{ [string]: number | { number } }";
+    Whitespace => "\"none\" | \"free\"";
+}
+
+/// Tokens from the first to before the second.
+#[derive(Clone)]
+pub(crate) struct Run(u32, u32);
+
+impl Plain for Run {
+    const PLURAL: &'static str = "pairs {start, end}";
+
+    fn expected() -> String {
+        "a pair {start, end}".to_owned()
+    }
+
+    /// As [`list_of`] would read it, without a list.
+    fn read(_: &Lua, found: &mlua::Value) -> Option<Self> {
+        let mut run = [None; 2];
+        each_of(found.as_table()?, |key, value| {
+            *run.get_mut(key)? = Some(as_id(value)?);
+            Some(())
+        })?;
+        Some(Run(run[0]?, run[1]?))
+    }
+}
+
+impl Entry<8> for Run {
+    fn decode([a, b, c, d, e, f, g, h]: [u8; 8]) -> Self {
+        Run(u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
+    }
+}
+
+/// The options of a native sampler, by their names in a profile.
+pub(crate) struct Parameters;
+
+/// Declares a method on the locked step.
+fn method<A: Arguments, R: IntoLuaMulti + Luau>(
+    class: &mut impl Class<Step>,
     name: &'static str,
-    body: impl Fn(&Lua, &mut PolicyStep, Args<'_>) -> Result<R> + Send + 'static,
-) where
-    M: UserDataMethods<Step>,
-    R: mlua::IntoLuaMulti,
-{
-    methods.add_method(name, move |lua, step, values: MultiValue| {
-        let args = Args::new(lua, name, values);
-        body(lua, &mut lock(&step.step), args)
-    });
+    names: A::Names,
+    body: impl Fn(&Lua, &mut PolicyStep, A) -> Result<R> + Send + 'static,
+) {
+    class.method(name, names, move |lua, step: &Step, args| body(lua, &mut lock(&step.step), args));
 }
 
 impl UserData for Step {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        add_views(methods);
-        add_edits(methods);
+        declare_step(&mut Registry(methods));
     }
 }
 
-fn add_views<M: UserDataMethods<Step>>(methods: &mut M) {
-    method(methods, "log", |_, step, mut args| {
-        let line = args.text("line")?;
-        args.end()?;
-        if step.log(&line) { Ok(()) } else { Err(Raised::Log.into_lua()) }
-    });
-    method(methods, "accepted", |lua, step, args| {
-        args.end()?;
-        refusable(lua, step.accepted().map(<[u32]>::to_vec))
-    });
-    method(methods, "position", |lua, step, args| {
-        args.end()?;
-        refusable(lua, step.position())
-    });
-    method(methods, "random_u32", |lua, step, args| {
-        args.end()?;
-        refusable(lua, step.random_u32())
-    });
-    method(methods, "top", |lua, step, mut args| {
-        let k = args.id("k")?;
-        args.end()?;
-        let top = refusable(lua, step.top(k))?;
-        let (ids, logits): (Vec<u32>, Vec<f32>) = top.into_iter().unzip();
-        Ok((ids, logits))
-    });
-    method(methods, "get", |lua, step, mut args| {
-        let ids = args.ids("ids")?;
-        args.end()?;
-        refusable(lua, step.get(&ids))
-    });
-    method(methods, "entropy", |lua, step, args| {
-        args.end()?;
-        refusable(lua, step.entropy())
-    });
+/// The methods of a step.
+pub(crate) fn declare_step(class: &mut impl Class<Step>) {
+    views(class);
+    edits(class);
+    class.about("Writes a line to the host's log.");
+    method(
+        class,
+        "log",
+        ["line"],
+        |_, step, (line,): (String,)| {
+            if step.log(&line) { Ok(()) } else { Err(Raised::Log.into_lua()) }
+        },
+    );
 }
 
-fn add_edits<M: UserDataMethods<Step>>(methods: &mut M) {
-    method(methods, "allow_runs", |lua, step, mut args| {
-        let runs =
-            args.list_or_buffer("runs", "a list of pairs {start, end}", as_run, |entry: [u8; 8]| {
-                let [a, b, c, d, e, f, g, h] = entry;
-                (u32::from_le_bytes([a, b, c, d]), u32::from_le_bytes([e, f, g, h]))
-            })?;
-        args.end()?;
-        refusable(lua, step.allow_runs(runs.into_iter()))
+fn views(class: &mut impl Class<Step>) {
+    class.about("Tokens accepted since the last step; at the first, the prompt.");
+    method(class, "accepted", [], |lua, step, (): ()| refusable(lua, step.accepted().map(<[u32]>::to_vec)));
+    class.about("How many tokens were generated before this one.");
+    method(class, "position", [], |lua, step, (): ()| refusable(lua, step.position()));
+    class.about("The k most likely tokens and their logits, most likely first.");
+    method(class, "top", ["k"], |lua, step, (k,): (u32,)| {
+        let (ids, logits): (Vec<u32>, Vec<f32>) = refusable(lua, step.top(k))?.into_iter().unzip();
+        Ok((ids, logits))
     });
-    method(methods, "allow_words", |lua, step, mut args| {
-        let expected = "a list of whole numbers of 32 bits";
-        let words = args.list_or_buffer("words", expected, as_id, u32::from_le_bytes)?;
-        args.end()?;
+    class.about("The logits of some tokens.");
+    method(class, "get", ["ids"], |lua, step, (ids,): (Vec<u32>,)| refusable(lua, step.get(&ids)));
+    class.about("The entropy of the softmax, in nats.");
+    method(class, "entropy", [], |lua, step, (): ()| refusable(lua, step.entropy()));
+    class.about("A random number of the request's seed, the position and the draws before it in this step.");
+    method(class, "random_u32", [], |lua, step, (): ()| refusable(lua, step.random_u32()));
+}
+
+fn edits(class: &mut impl Class<Step>) {
+    class.about(
+        "Only tokens of these runs {start, end}, end not included, may follow. In a buffer, which costs a fifth, a run \
+         is two numbers of 32 bits: buffer.writeu32(runs, 8 * i, start), buffer.writeu32(runs, 8 * i + 4, stop).",
+    );
+    method(class, "allow_runs", ["runs"], |lua, step, (Packed(runs),): (Packed<Run, 8>,)| {
+        refusable(lua, step.allow_runs(runs.into_iter().map(|Run(start, end)| (start, end))))
+    });
+    class.about(
+        "The same as one bit a token, lowest id in the lowest bit, 32 to a word; in a buffer, four bytes a word.",
+    );
+    method(class, "allow_words", ["words"], |lua, step, (Packed(words),): (Packed<u32, 4>,)| {
         refusable(lua, step.allow_words(words))
     });
-    methods.add_method("constrain", |lua, step, values: MultiValue| {
-        need(lua, &step.step, "constrain", ContractVersion::V0_2, step.contract)?;
-        let mut args = Args::new(lua, "constrain", values);
-        let constraint = args.any();
-        args.end()?;
-        let constraint = constraint.as_userdata().and_then(|data| data.borrow::<Constraint>().ok());
-        let Some(constraint) = constraint else {
-            let message = "constrain: `constraint` is none that `vocabulary` gave".to_owned();
-            return Err(Raised::Argument(message, calling_place(lua)).into_lua());
-        };
-        let constrained = lock(&step.step).constrain(&constraint.of_policy);
-        refusable(lua, constrained)
-    });
-    method(methods, "bias", |lua, step, mut args| {
-        let ids = args.ids("ids")?;
-        let values = args.list("values", "a list of numbers", as_f32)?;
-        args.end()?;
+    class.about(
+        "Only tokens that the constraint allows after what was generated may follow, besides other masks.",
+    );
+    class.newer(
+        ContractVersion::V0_2,
+        "constrain",
+        ["constraint"],
+        |lua, step, (found,): (Raw<Constraint>,)| {
+            let constraint = found.0.as_userdata().and_then(|data| data.borrow::<Constraint>().ok());
+            let Some(constraint) = constraint else {
+                let call = Call { lua, function: "constrain" };
+                return Err(call.wrong("`constraint` is none that `vocabulary` gave"));
+            };
+            let constrained = lock(&step.step).constrain(&constraint.of_policy);
+            refusable(lua, constrained)
+        },
+    );
+    class.about("Adds numbers to logits; -math.huge excludes a token.");
+    method(class, "bias", ["ids", "values"], |lua, step, (ids, values): (Vec<u32>, Vec<f32>)| {
         refusable(lua, step.bias(&ids, &values))
     });
-    method(methods, "force", |lua, step, mut args| {
-        let ids = args.ids("ids")?;
-        args.end()?;
-        refusable(lua, step.force(&ids))
-    });
-    method(methods, "finish", |lua, step, mut args| {
-        let reason = args.text("reason")?;
-        args.end()?;
+    class.about("These tokens follow, whatever the logits say.");
+    method(class, "force", ["ids"], |lua, step, (ids,): (Vec<u32>,)| refusable(lua, step.force(&ids)));
+    class.about("Ends the request without a further token.");
+    method(class, "finish", ["reason"], |lua, step, (reason,): (String,)| {
         refusable(lua, step.finish(&reason))
     });
-    method(methods, "apply", |lua, step, mut args| {
-        let name = args.text("sampler")?;
-        let options = args.any();
-        args.end()?;
-        refusable(lua, step.apply(native(lua, name, &options)?))
+    class.about("Adds a native sampler, named with its parameters as in a profile's chain.");
+    type Native = (String, Raw<Option<Parameters>>);
+    method(class, "apply", ["sampler", "options"], |lua, step, (name, options): Native| {
+        refusable(lua, step.apply(native(lua, name, &options.0)?))
     });
 }
 
@@ -198,28 +224,22 @@ fn parameter(lua: &Lua, value: &mlua::Value) -> Option<Json> {
     }
 }
 
-/// As [`list_of`] would read it, without a list.
-fn as_run(value: &mlua::Value) -> Option<(u32, u32)> {
-    let mut run = [None; 2];
-    each_of(value.as_table()?, |key, value| {
-        *run.get_mut(key)? = Some(as_id(value)?);
-        Some(())
-    })?;
-    Some((run[0]?, run[1]?))
-}
-
 impl UserData for Constraint {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("fork", |lua, constraint, values: MultiValue| {
-            Args::new(lua, "fork", values).end()?;
-            let forked = lock(&constraint.step).fork_constraint(&constraint.of_policy);
-            let of_policy = refusable(lua, forked)?;
-            Ok(Constraint { of_policy, step: Arc::clone(&constraint.step) })
-        });
+        declare_constraint(&mut Registry(methods));
     }
 }
 
-/// Refuses a call that the script's contract does not have.
+/// The methods of a constraint.
+pub(crate) fn declare_constraint(class: &mut impl Class<Constraint>) {
+    class.about("Another one that stands where this one does and goes on alone.");
+    class.method("fork", [], |lua, constraint, (): ()| {
+        let forked = lock(&constraint.step).fork_constraint(&constraint.of_policy);
+        let of_policy = refusable(lua, forked)?;
+        Ok(Constraint { of_policy, step: Arc::clone(&constraint.step) })
+    });
+}
+
 fn need(
     lua: &Lua,
     step: &SharedStep,
@@ -229,6 +249,18 @@ fn need(
 ) -> Result<()> {
     let needed = lock(step).need_contract(call, since, found);
     refusable(lua, needed)
+}
+
+impl OfContract for Step {
+    fn need_contract(&self, lua: &Lua, call: &'static str, since: ContractVersion) -> Result<()> {
+        need(lua, &self.step, call, since, self.contract)
+    }
+}
+
+impl OfContract for Vocabulary {
+    fn need_contract(&self, lua: &Lua, call: &'static str, since: ContractVersion) -> Result<()> {
+        need(lua, &self.step, call, since, self.contract)
+    }
 }
 
 impl Vocabulary {
@@ -244,64 +276,56 @@ fn whitespace(lua: &Lua, name: &str) -> Result<Whitespace> {
         "none" => Ok(Whitespace::None),
         "free" => Ok(Whitespace::Free),
         other => {
-            let message = format!("json_schema: `whitespace` is \"{other}\", expected \"none\" or \"free\"");
-            Err(Raised::Argument(message, calling_place(lua)).into_lua())
+            let call = Call { lua, function: "json_schema" };
+            Err(call.wrong(&format!("`whitespace` is \"{other}\", expected \"none\" or \"free\"")))
         }
     }
 }
 
-/// Constraints, which contract 0.2 brought.
-fn add_constraints<M: UserDataMethods<Vocabulary>>(methods: &mut M) {
-    methods.add_method("json_schema", |lua, vocabulary, values: MultiValue| {
-        need(lua, &vocabulary.step, "json_schema", ContractVersion::V0_2, vocabulary.contract)?;
-        let mut args = Args::new(lua, "json_schema", values);
-        let (schema, between) = (args.text("schema")?, args.text("whitespace")?);
-        args.end()?;
-        let whitespace = whitespace(lua, &between)?;
+impl UserData for Vocabulary {
+    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
+        declare_vocabulary(&mut Registry(methods));
+    }
+}
+
+/// The methods of a vocabulary.
+pub(crate) fn declare_vocabulary(class: &mut impl Class<Vocabulary>) {
+    class.about("Ids are below this.");
+    class.method("n_vocab", [], |_, vocabulary, (): ()| Ok(lock(&vocabulary.step).n_vocab()));
+    class.about("The tokens that end a generation.");
+    class.method("eos_ids", [], |_, vocabulary, (): ()| Ok(lock(&vocabulary.step).eos_ids().to_vec()));
+    class.about("The bytes that a token adds to a text; nil for an id without a token.");
+    class.method("token_bytes", ["id"], |lua, vocabulary, (id,): (u32,)| {
+        lock(&vocabulary.step).token_bytes(id).map(|bytes| lua.create_string(bytes)).transpose()
+    });
+    class.about("The ids of a text in the middle of a text.");
+    class.method("encode", ["text"], |lua, vocabulary, (text,): (String,)| {
+        refusable(lua, lock(&vocabulary.step).encode(&text))
+    });
+    class.about(
+        "A constraint, compiled for this vocabulary: a JSON value of a schema, itself JSON; whitespace is \"none\" or \
+         \"free\".",
+    );
+    type Schema = (String, Named<Whitespace>);
+    let names = ["schema", "whitespace"];
+    class.newer(ContractVersion::V0_2, "json_schema", names, |lua, vocabulary, (schema, between): Schema| {
+        let whitespace = whitespace(lua, &between.0)?;
         vocabulary.compile(lua, "json_schema", &GrammarSpec::JsonSchema { schema, whitespace })
     });
-    add_compiled(methods, "regex", "expression", GrammarSpec::Regex);
-    add_compiled(methods, "grammar", "grammar", GrammarSpec::Lark);
+    class.about("A text that this regular expression, in the form of Rust's, matches as a whole.");
+    compiled(class, "regex", "expression", GrammarSpec::Regex);
+    class.about("A text of this grammar in Lark's form.");
+    compiled(class, "grammar", "grammar", GrammarSpec::Lark);
 }
 
 /// A constraint that is told by one text.
-fn add_compiled<M: UserDataMethods<Vocabulary>>(
-    methods: &mut M,
+fn compiled(
+    class: &mut impl Class<Vocabulary>,
     name: &'static str,
     argument: &'static str,
     spec: fn(String) -> GrammarSpec,
 ) {
-    methods.add_method(name, move |lua, vocabulary, values: MultiValue| {
-        need(lua, &vocabulary.step, name, ContractVersion::V0_2, vocabulary.contract)?;
-        let mut args = Args::new(lua, name, values);
-        let text = args.text(argument)?;
-        args.end()?;
+    class.newer(ContractVersion::V0_2, name, [argument], move |lua, vocabulary, (text,): (String,)| {
         vocabulary.compile(lua, name, &spec(text))
     });
-}
-
-impl UserData for Vocabulary {
-    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        add_constraints(methods);
-        methods.add_method("n_vocab", |lua, vocabulary, values: MultiValue| {
-            Args::new(lua, "n_vocab", values).end()?;
-            Ok(lock(&vocabulary.step).n_vocab())
-        });
-        methods.add_method("eos_ids", |lua, vocabulary, values: MultiValue| {
-            Args::new(lua, "eos_ids", values).end()?;
-            Ok(lock(&vocabulary.step).eos_ids().to_vec())
-        });
-        methods.add_method("token_bytes", |lua, vocabulary, values: MultiValue| {
-            let mut args = Args::new(lua, "token_bytes", values);
-            let id = args.id("id")?;
-            args.end()?;
-            lock(&vocabulary.step).token_bytes(id).map(|bytes| lua.create_string(bytes)).transpose()
-        });
-        methods.add_method("encode", |lua, vocabulary, values: MultiValue| {
-            let mut args = Args::new(lua, "encode", values);
-            let text = args.text("text")?;
-            args.end()?;
-            refusable(lua, lock(&vocabulary.step).encode(&text))
-        });
-    }
 }

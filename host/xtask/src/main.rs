@@ -10,6 +10,7 @@ mod deny;
 mod mlx;
 mod plugins;
 mod soak;
+mod stubs;
 mod tests_run;
 mod try_it;
 mod workspace;
@@ -42,6 +43,7 @@ enum Command {
     Deny(deny::Arguments),
     Bench(bench::Arguments),
     Soak(soak::Arguments),
+    Stubs(stubs::Arguments),
     Mlx(mlx::Arguments),
 }
 
@@ -66,6 +68,7 @@ fn run(command: Command) -> Outcome {
         Command::Deny(_) => deny::run(&workspace),
         Command::Bench(arguments) => bench::run(&workspace, &arguments),
         Command::Soak(arguments) => soak::run(&workspace, &arguments),
+        Command::Stubs(arguments) => stubs::run(&workspace, &arguments),
         Command::Mlx(arguments) => mlx::run(&workspace, &arguments),
     }
 }

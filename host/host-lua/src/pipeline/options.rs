@@ -82,7 +82,7 @@ pub(super) fn session(value: Value) -> Answer<SessionOptions> {
     Ok(SessionOptions { form, policy })
 }
 
-const GENERATE: [&str; 10] = [
+pub(super) const GENERATE: [&str; 10] = [
     "max_tokens",
     "seed",
     "stop",

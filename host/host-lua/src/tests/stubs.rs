@@ -18,7 +18,11 @@ use crate::step::{Constraint, Step, Vocabulary};
 
 use super::policies::Abc;
 
-const STUBS: &str = include_str!("../../../../plugin-sdk/lua/tenon.d.luau");
+/// Each type file as it lies in the folder of the SDK.
+const COMMITTED: [&str; 2] = [
+    include_str!("../../../../plugin-sdk/lua/tenon.d.luau"),
+    include_str!("../../../../plugin-sdk/lua/pipeline.d.luau"),
+];
 
 /// The methods that a value has in a script.
 fn real<T: UserData + Send + Sync + 'static>(value: T) -> BTreeSet<String> {
@@ -29,9 +33,9 @@ fn real<T: UserData + Send + Sync + 'static>(value: T) -> BTreeSet<String> {
     methods.pairs::<String, mlua::Value>().map(|pair| pair.unwrap().0).collect()
 }
 
-/// The methods of a class in the stubs.
-fn stubbed(class: &str) -> BTreeSet<String> {
-    let rest = STUBS.split(&format!("declare class {class}\n")).nth(1);
+/// The methods of a class in the types for editors.
+pub(super) fn declared(class: &str) -> BTreeSet<String> {
+    let rest = COMMITTED[0].split(&format!("declare extern type {class} with\n")).nth(1);
     let body = rest.unwrap_or_else(|| panic!("no class {class}")).split_inclusive('\n');
     let lines = body.take_while(|line| line.trim_end() != "end");
     let names = lines.filter_map(|line| line.trim().strip_prefix("function "));
@@ -39,7 +43,19 @@ fn stubbed(class: &str) -> BTreeSet<String> {
 }
 
 #[test]
-fn the_stubs_have_every_method_and_no_other() {
+fn the_types_for_editors_are_those_that_the_host_declares() {
+    for ((name, generated), committed) in crate::stubs().into_iter().zip(COMMITTED) {
+        let stale = generated.lines().zip(committed.lines()).find(|(new, old)| new != old);
+        assert!(
+            generated == committed,
+            "plugin-sdk/lua/{name} is not what the host declares: run `cargo xtask stubs`\n\
+             the first line that differs, as declared and as it is: {stale:#?}"
+        );
+    }
+}
+
+#[test]
+fn a_script_gets_every_declared_method_and_no_other() {
     let name = PluginName { id: "t".to_owned(), version: semver::Version::new(1, 0, 0) };
     let vocabulary: Arc<dyn PolicyVocabulary> = Arc::new(Abc);
     let mut step = PolicyStep::new(name, vocabulary, &Budget::default(), LogSink::discard());
@@ -62,28 +78,16 @@ fn the_stubs_have_every_method_and_no_other() {
         ("Step", real(Step { step, contract })),
     ];
     for (class, methods) in &classes {
-        assert_eq!(stubbed(class), *methods, "{class}");
+        assert_eq!(declared(class), *methods, "{class}");
     }
-    let declared: BTreeSet<&str> =
-        STUBS.lines().filter_map(|line| line.strip_prefix("declare class ")).collect();
-    assert_eq!(declared, classes.iter().map(|(class, _)| *class).collect(), "a class that no script gets");
+    let classes_of_types: BTreeSet<&str> = COMMITTED[0]
+        .lines()
+        .filter_map(|line| line.strip_prefix("declare extern type ")?.strip_suffix(" with"))
+        .collect();
+    assert_eq!(
+        classes_of_types,
+        classes.iter().map(|(class, _)| *class).collect(),
+        "a class that no script gets"
+    );
     assert!(classes.iter().map(|(_, methods)| methods.len()).sum::<usize>() > 100, "methods were found");
-}
-
-#[test]
-fn the_stubs_have_every_function_of_the_prelude() {
-    let prelude = include_str!("../../../../plugin-sdk/lua/prelude.luau");
-    let real: BTreeSet<&str> = prelude
-        .lines()
-        .filter_map(|line| line.strip_prefix("function rope."))
-        .map(|rest| rest.split('(').next().unwrap())
-        .collect();
-    let body = STUBS.split("declare rope: {\n").nth(1).unwrap().split("\n}").next().unwrap();
-    let stubbed: BTreeSet<&str> = body
-        .lines()
-        .filter(|line| !line.trim().starts_with("--"))
-        .filter_map(|line| line.trim().split_once(": ("))
-        .map(|(name, _)| name)
-        .collect();
-    assert_eq!(stubbed, real);
 }

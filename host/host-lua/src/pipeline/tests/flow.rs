@@ -4,6 +4,7 @@ use host_sampling::{GrammarSpec, Whitespace};
 use serde_json::json;
 
 use super::*;
+use crate::pipeline::options::GENERATE;
 
 #[test]
 fn main_gets_the_arguments_and_its_value_comes_back() {
@@ -259,17 +260,30 @@ fn a_state_holds_these_globals_and_no_others() {
     assert_eq!(value("function main() return pcall(function() string.rep = nil end) end"), false);
 }
 
+/// A function without types is one that editors do not show.
 #[test]
-fn the_types_for_editors_name_every_function() {
+fn what_a_script_calls_has_types() {
     let prelude = include_str!("../../../../../plugin-sdk/lua/pipeline_prelude.luau");
-    let types = include_str!("../../../../../plugin-sdk/lua/pipeline.d.luau");
-    let methods = prelude.lines().filter_map(|line| line.trim().split_once(" = function(self"));
-    let methods: BTreeSet<&str> = methods.map(|(name, _)| name).collect();
+    let methods: Vec<_> = prelude.lines().filter(|line| line.contains("= function(self")).collect();
     assert!(methods.len() > 12, "{methods:?}");
-    for name in methods {
-        assert!(types.contains(&format!("    function {name}(self")), "{name}");
+    for line in methods {
+        assert!(line.contains("(self: ") && line.contains("): "), "{line}");
     }
-    for name in ["model", "spawn", "join_all", "emit", "print", "require"] {
-        assert!(types.contains(&format!("declare function {name}(")), "{name}");
-    }
+    let globals = prelude.lines().filter_map(|line| line.strip_prefix("function "));
+    let untyped: Vec<_> = globals.filter(|rest| !rest.contains("): ")).collect();
+    assert_eq!(untyped, ["pcall(f, ...)", "xpcall(f, handler, ...)", "error(value, level)"], "Luau's own");
+}
+
+#[test]
+fn the_types_have_each_option_that_is_read() {
+    let types = include_str!("../../../../../plugin-sdk/lua/pipeline.d.luau");
+    let known = |name: &str, end: &str| -> Vec<&str> {
+        let body = types.split(&format!("export type {name} = ")).nth(1).unwrap().split(end).next().unwrap();
+        let lines = body.lines().flat_map(|line| line.split_once(": "));
+        lines
+            .map(|(key, _)| key.trim_start_matches("Options & {").trim())
+            .filter(|key| !key.starts_with("--"))
+            .collect()
+    };
+    assert_eq!([known("Options", "\n}\n"), known("GenerateOptions", "\n")].concat(), GENERATE);
 }
