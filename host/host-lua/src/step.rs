@@ -146,7 +146,7 @@ fn edits(class: &mut impl Class<Step>) {
          is two numbers of 32 bits: buffer.writeu32(runs, 8 * i, start), buffer.writeu32(runs, 8 * i + 4, stop).",
     );
     method(class, "allow_runs", ["runs"], |lua, step, (Packed(runs),): (Packed<Run, 8>,)| {
-        refusable(lua, step.allow_runs(runs.into_iter().map(|Run(start, end)| (start, end))))
+        refusable(lua, step.allow_runs(runs.into_iter().map(|Run(start, end)| (start, end)).collect()))
     });
     class.about(
         "The same as one bit a token, lowest id in the lowest bit, 32 to a word; in a buffer, four bytes a word.",

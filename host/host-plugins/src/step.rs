@@ -322,38 +322,29 @@ impl PolicyStep {
     ///
     /// # Errors
     /// As [`PolicyStep::accepted`].
-    pub fn allow_runs<I>(&mut self, runs: I) -> Result<(), StepRefusal>
-    where
-        I: ExactSizeIterator<Item = (u32, u32)> + Clone,
-    {
+    pub fn allow_runs(&mut self, runs: Vec<(u32, u32)>) -> Result<(), StepRefusal> {
         self.enter("allow_runs")?;
-        let checked = self.check_runs(runs.clone());
+        let checked = self.check_runs(&runs);
         self.remember(checked)?;
         self.edits.allow(TokenMask::from_runs(self.n_vocab as usize, runs));
         Ok(())
     }
 
-    fn check_runs(
-        &self,
-        mut runs: impl ExactSizeIterator<Item = (u32, u32)> + Clone,
-    ) -> Result<(), StepRefusal> {
+    fn check_runs(&self, runs: &[(u32, u32)]) -> Result<(), StepRefusal> {
         let call = "allow_runs";
         within(call, "runs", runs.len(), self.budget.list_entries)?;
-        if runs.clone().all(|(start, end)| start <= end && end <= self.n_vocab) {
+        let Some((start, end)) = runs.iter().find(|(start, end)| start > end || *end > self.n_vocab) else {
             return Ok(());
+        };
+        if start <= end {
+            return Err(self.unknown(call, end - 1));
         }
-        if let Some((start, end)) = runs.clone().find(|(start, end)| start > end) {
-            return Err(StepRefusal::Parameter {
-                call,
-                name: "runs",
-                expected: "runs that end where they start or later".to_owned(),
-                found: format!("{start}..{end}"),
-            });
-        }
-        match runs.find(|(_, end)| *end > self.n_vocab) {
-            Some((_, end)) => Err(self.unknown(call, end - 1)),
-            None => Ok(()),
-        }
+        Err(StepRefusal::Parameter {
+            call,
+            name: "runs",
+            expected: "runs that end where they start or later".to_owned(),
+            found: format!("{start}..{end}"),
+        })
     }
 
     /// Only tokens whose bits are set may follow.

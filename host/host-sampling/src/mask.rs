@@ -31,20 +31,22 @@ impl TokenMask {
 
     /// The tokens of runs `start..end`, in any order. What lies beyond the vocabulary is nobody's and falls away.
     pub fn from_runs(n_vocab: usize, runs: impl IntoIterator<Item = (u32, u32)>) -> Self {
-        let runs = runs.into_iter();
-        let mut kept: Vec<(u32, u32)> = Vec::with_capacity(runs.size_hint().0);
-        let mut are_in_order = true;
-        for (start, end) in runs {
-            let end = end.min(u32::try_from(n_vocab).unwrap_or(u32::MAX));
-            if start < end {
-                are_in_order &= kept.last().is_none_or(|(_, last)| *last < start);
-                kept.push((start, end));
+        // What comes as a list stays in its place.
+        let mut runs: Vec<(u32, u32)> = runs.into_iter().collect();
+        let most = u32::try_from(n_vocab).unwrap_or(u32::MAX);
+        let (mut last, mut are_in_order) = (None, true);
+        runs.retain_mut(|(start, end)| {
+            *end = most.min(*end);
+            if *start >= *end {
+                return false;
             }
-        }
+            are_in_order &= last.replace(*end).is_none_or(|last| last < *start);
+            true
+        });
         if !are_in_order {
-            kept = joined(kept);
+            runs = joined(runs);
         }
-        TokenMask { n_vocab, form: Form::Runs(kept) }
+        TokenMask { n_vocab, form: Form::Runs(runs) }
     }
 
     /// The tokens whose bits are set, 32 to a word, lowest id in the lowest bit; missing words are 0, bits beyond the

@@ -129,7 +129,7 @@ impl sampling::HostStep for PolicyGuest {
     }
 
     fn allow_runs(&mut self, _: Resource<StepHandle>, runs: Vec<sampling::Run>) -> Refusable<()> {
-        refusable(self.step.allow_runs(runs.iter().map(|run| (run.start, run.end))))
+        refusable(self.step.allow_runs(runs.into_iter().map(|run| (run.start, run.end)).collect()))
     }
 
     fn allow_words(&mut self, _: Resource<StepHandle>, words: Vec<u32>) -> Refusable<()> {
