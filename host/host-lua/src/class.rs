@@ -2,7 +2,7 @@
 //! editors come from that.
 
 use host_plugins::ContractVersion;
-use mlua::{IntoLuaMulti, Lua, MultiValue, Result, UserDataMethods};
+use mlua::{FromLuaMulti, IntoLuaMulti, Lua, MultiValue, Result, UserDataMethods};
 
 use crate::args::{Argument, Call};
 use crate::luau::Luau;
@@ -50,7 +50,7 @@ impl<T, M: UserDataMethods<T>> Class<T> for Registry<'_, M> {
         names: A::Names,
         body: impl Fn(&Lua, &T, A) -> Result<R> + Send + 'static,
     ) {
-        self.0.add_method(name, move |lua, this, values: MultiValue| {
+        self.0.add_method(name, move |lua, this, values: A::Found| {
             body(lua, this, A::read(Call { lua, function: name }, names, values)?)
         });
     }
@@ -64,7 +64,7 @@ impl<T, M: UserDataMethods<T>> Class<T> for Registry<'_, M> {
     ) where
         T: OfContract,
     {
-        self.0.add_method(name, move |lua, this, values: MultiValue| {
+        self.0.add_method(name, move |lua, this, values: A::Found| {
             this.need_contract(lua, name, since)?;
             body(lua, this, A::read(Call { lua, function: name }, names, values)?)
         });
@@ -76,22 +76,32 @@ pub(crate) trait Arguments: Sized {
     /// A name for each.
     type Names: AsRef<[&'static str]> + Copy + Send + 'static;
 
+    /// What a script passed for each, and what it passed beyond them.
+    type Found: FromLuaMulti;
+
     /// Reads them from first to last, and nothing more.
-    fn read(call: Call<'_>, names: Self::Names, values: MultiValue) -> Result<Self>;
+    fn read(call: Call<'_>, names: Self::Names, found: Self::Found) -> Result<Self>;
 
     /// The type of each, and whether it may be left out.
     fn spelled() -> Vec<String>;
 }
 
+macro_rules! found {
+    ($kind:ident) => {
+        mlua::Value
+    };
+}
+
 macro_rules! arguments {
-    ($n:literal: $($kind:ident $name:ident),*) => {
-        #[allow(unused_mut, reason = "a method without arguments takes none")]
+    ($n:literal: $($kind:ident $name:ident $found:ident),*) => {
         impl<$($kind: Argument),*> Arguments for ($($kind,)*) {
             type Names = [&'static str; $n];
+            type Found = ($(found!($kind),)* MultiValue,);
 
-            fn read(call: Call<'_>, [$($name),*]: Self::Names, mut values: MultiValue) -> Result<Self> {
-                let read = ($($kind::take(call, $name, values.pop_front().unwrap_or(mlua::Value::Nil))?,)*);
-                call.end(values)?;
+            fn read(call: Call<'_>, [$($name),*]: Self::Names, found: Self::Found) -> Result<Self> {
+                let ($($found,)* rest,) = found;
+                let read = ($($kind::take(call, $name, $found)?,)*);
+                call.end(rest)?;
                 Ok(read)
             }
 
@@ -103,8 +113,8 @@ macro_rules! arguments {
 }
 
 arguments!(0:);
-arguments!(1: A a);
-arguments!(2: A a, B b);
-arguments!(3: A a, B b, C c);
-arguments!(4: A a, B b, C c, D d);
-arguments!(6: A a, B b, C c, D d, E e, F f);
+arguments!(1: A a a_found);
+arguments!(2: A a a_found, B b b_found);
+arguments!(3: A a a_found, B b b_found, C c c_found);
+arguments!(4: A a a_found, B b b_found, C c c_found, D d d_found);
+arguments!(6: A a a_found, B b b_found, C c c_found, D d d_found, E e e_found, F f f_found);
