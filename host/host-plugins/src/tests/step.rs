@@ -120,7 +120,7 @@ fn random_numbers_begin_anew_in_each_step() {
 #[test]
 fn edits_add_up_and_begin_anew() {
     let mut step = running(Needs::MaskOnly);
-    step.allow_runs([(0, 10), (30, 40)].into_iter()).unwrap();
+    step.allow_runs(vec![(0, 10), (30, 40)]).unwrap();
     step.allow_words(vec![0b1010_0000_0000]).unwrap();
     step.bias(&[1, 1], &[0.5, f32::NEG_INFINITY]).unwrap();
     step.force(&[4]).unwrap();
@@ -161,9 +161,9 @@ fn a_refused_call_changes_nothing_and_is_remembered() {
         (|step| step.bias(&[1], &[f32::NAN]), "policy.parameter", "NaN"),
         (|step| step.bias(&[1], &[f32::INFINITY]), "policy.parameter", "inf"),
         (|step| step.bias(&[1; 9], &[0.0; 9]), "policy.limit", "at most 8 biases"),
-        (|step| step.allow_runs([(3, 2)].into_iter()), "policy.parameter", "3..2"),
-        (|step| step.allow_runs([(3, 41)].into_iter()), "policy.unknown-token", "40"),
-        (|step| step.allow_runs([(0, 1); 9].into_iter()), "policy.limit", "at most 8 runs"),
+        (|step| step.allow_runs(vec![(3, 2)]), "policy.parameter", "3..2"),
+        (|step| step.allow_runs(vec![(3, 41)]), "policy.unknown-token", "40"),
+        (|step| step.allow_runs(vec![(0, 1); 9]), "policy.limit", "at most 8 runs"),
         (|step| step.allow_words(vec![0; 3]), "policy.limit", "at most 2 words"),
         (|step| step.force(&[7, 99]), "policy.unknown-token", "99"),
         (|step| step.force(&[7; 9]), "policy.limit", "at most 8 forced"),
